@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import KW_ONLY, dataclass
 
 import structlog
 
@@ -35,7 +36,7 @@ from rebalance.core.assignments.guarded_write import Outcome
 from rebalance.core.keyspace.keys import Keyspace, PartitionId
 from rebalance.core.keyspace.readable import RecordNotReadableError, Unreadable, read
 from rebalance.core.keyspace.txn import Compare, Get, Put, Txn, TxnResult, as_read, unchanged
-from rebalance.metastore.mirror import KeyspaceMirror, Listener
+from rebalance.metastore.mirror import KeyspaceMirror
 from rebalance.metastore.unreadable_log import UnreadableLog
 from rebalance.ports.metastore import Metastore, MetastoreError
 
@@ -49,6 +50,7 @@ Changed = Callable[[ZoneId], None]
 """The zone must be written anew."""
 
 
+@dataclass(eq=False)
 class MoveAdmission:
     """``follow`` keeps ``limits``, in every controller; ``run`` admits, in the one that leads.
 
@@ -58,25 +60,18 @@ class MoveAdmission:
     keep, whose copies are no members.
     """
 
-    def __init__(
-        self,
-        metastore: Metastore,
-        keyspace: Keyspace,
-        clock: Clock,
-        member_limits: Callable[[], Mapping[str, int]] = dict,
-        rewrite: Changed = lambda zone_id: None,
-        first: Callable[[], tuple[ZoneId, str] | None] = lambda: None,
-        stored: Callable[[], Collection[ZoneId]] = tuple,
-    ) -> None:
-        self._metastore = metastore
-        self._keyspace = keyspace
-        self.clock = clock
-        self._member_limits = member_limits
-        self._rewrite = rewrite
-        self._first = first
-        self._stored = stored
-        self._limits_key = KeyspaceMirror(metastore, keyspace.limits)
-        self._limits_key.listen(self._on_limits)
+    metastore: Metastore
+    keyspace: Keyspace
+    clock: Clock
+    member_limits: Callable[[], Mapping[str, int]] = dict
+    rewrite: Changed = lambda zone_id: None
+    first: Callable[[], tuple[ZoneId, str] | None] = lambda: None
+    stored: Callable[[], Collection[ZoneId]] = tuple
+
+    def __post_init__(self) -> None:
+        self.limits_key = KeyspaceMirror(self.metastore, self.keyspace.limits)
+        """``run`` keeps the limits current, and tells who listens of changes."""
+        self.limits_key.listen(self._on_limits)
         self._limits = Limits()
         self._lines: dict[ZoneId, WaitingLine] = {}
         self._nodes = NodeNumbers()
@@ -91,31 +86,20 @@ class MoveAdmission:
     @property
     def limits_guard(self) -> Compare:
         """Guard of everything that begins a move: the limits are those that were read."""
-        item = self._limits_key.get(self._keyspace.limits)
-        return as_read(self._keyspace.limits, item)
+        item = self.limits_key.get(self.keyspace.limits)
+        return as_read(self.keyspace.limits, item)
 
     @property
     def is_holding(self) -> bool:
         """Check that moves may have to wait now: a zone's writer begins none then."""
         return self._limits.holds(self.clock.now_ms())
 
-    async def follow(self) -> None:
-        """Keeps the limits current until it is cancelled."""
-        await self._limits_key.run()
-
-    async def loaded(self) -> None:
-        await self._limits_key.loaded()
-
-    def listen(self, listener: Listener) -> None:
-        """Called whenever the limits have changed."""
-        self._limits_key.listen(listener)
-
     def hold(
         self, zone_id: ZoneId, named: NamedTarget, decisions: BulkDecisions, moves: Mapping[int, Move]
     ) -> None:
         """Hold the zone's waiting moves, in place of what waited before."""
         self.drop(zone_id)
-        if zone_id in self._stored():
+        if zone_id in self.stored():
             moves = {number: without_members(move) for number, move in moves.items()}
         if moves:
             self._lines[zone_id] = WaitingLine(zone_id, named, decisions, moves, self._nodes)
@@ -134,7 +118,7 @@ class MoveAdmission:
         """``stored`` has changed by these: what of them waits is looked at again."""
         for zone_id in zone_ids:
             if zone_id in self._lines:
-                self._rewrite(zone_id)
+                self.rewrite(zone_id)
         self._wake.set()
 
     def forget(self) -> None:
@@ -151,7 +135,7 @@ class MoveAdmission:
             await self._wake.wait()
 
     def _on_limits(self, _changed: frozenset[str]) -> None:
-        limits = Limits.of(self._limits_key.get(self._keyspace.limits))
+        limits = Limits.of(self.limits_key.get(self.keyspace.limits))
         if limits.unreadable and limits != self._limits:
             log.error("no move begins", reason=limits.unreadable)
         elif limits != self._limits:
@@ -163,10 +147,10 @@ class MoveAdmission:
         """Release all that waits, as no limits hold: the writers begin everything themselves."""
         lines, self._lines = self._lines, {}
         for zone_id in lines:
-            self._rewrite(zone_id)
+            self.rewrite(zone_id)
 
     async def _run_under_limits(self) -> None:
-        moving = MovingPartitions(self._metastore, self._keyspace)
+        moving = MovingPartitions(self.metastore, self.keyspace)
         moving.mirror.listen(self._on_partitions)
         async with asyncio.TaskGroup() as tasks:
             mirror = tasks.create_task(moving.mirror.run())
@@ -191,7 +175,7 @@ class MoveAdmission:
         return min((end for end in ends if end is not None), default=None)
 
     def _on_partitions(self, changed: frozenset[str]) -> None:
-        if any("/assignments/" in key or key == self._keyspace.admissions for key in changed):
+        if any("/assignments/" in key or key == self.keyspace.admissions for key in changed):
             self._wake.set()
 
     def _wake_later(self) -> None:
@@ -209,8 +193,8 @@ class MoveAdmission:
         due = {zone_id: sorted(line.due) for zone_id, line in self._lines.items() if line.due}
         buckets = moving.buckets.at(self.clock.now_ms(), self._limits.rates)
         work = _Admission(
-            self._metastore,
-            self._keyspace,
+            self.metastore,
+            self.keyspace,
             moving,
             self.limits_guard,
             buckets if self._limits.rates.is_limiting else None,
@@ -231,10 +215,10 @@ class MoveAdmission:
         now_ms = self.clock.now_ms()
         rooms = Rooms(
             self._limits,
-            moving.loads_without(self._stored()),
-            self._member_limits(),
+            moving.loads_without(self.stored()),
+            self.member_limits(),
             now_ms,
-            self._first(),
+            self.first(),
             moving.buckets,
             moving.size,
         )
@@ -245,7 +229,7 @@ class MoveAdmission:
         new, self._new = self._new, set()
         mended, moving.mended = moving.mended, set()
         for zone_id in {partition.zone_id for partition in mended}:
-            self._rewrite(zone_id)
+            self.rewrite(zone_id)
         for partition in {*changed, *(other for other in moving.partitions if other.zone_id in new)}:
             line, number = self._lines.get(partition.zone_id), partition.partition
             if line is None or number not in line:
@@ -260,7 +244,7 @@ class MoveAdmission:
             decision = line.decisions.decide_alone(seen, number)
             if decision.outcome is Outcome.PENDING_KEY_UPDATED and seen.stable is not None:
                 move = line.decisions.move(seen.stable.value, number)
-                is_stored = line.zone_id in self._stored()
+                is_stored = line.zone_id in self.stored()
                 line.update(number, without_members(move) if is_stored else move)
                 line.due.discard(number)
             else:
@@ -272,30 +256,24 @@ class MoveAdmission:
         """Give a line back whose target, or the epoch, is another one by now."""
         if self._lines.get(line.zone_id) is line:
             self.drop(line.zone_id)
-            self._rewrite(line.zone_id)
+            self.rewrite(line.zone_id)
 
 
+@dataclass(eq=False)
 class _Admission:
     """The writes of one admission. Without ``begins`` no move begins: what wants to is looked at again. Each
     request takes the bytes of what it begins out of ``buckets``; None: no rate holds."""
 
-    def __init__(
-        self,
-        metastore: Metastore,
-        keyspace: Keyspace,
-        moving: MovingPartitions,
-        limits_guard: Compare,
-        buckets: TokenBuckets | None,
-        *,
-        begins: bool,
-    ) -> None:
-        self._metastore = metastore
-        self._keyspace = keyspace
-        self._moving = moving
-        self._limits_guard = limits_guard
-        self._buckets = buckets
-        self._begins = begins
-        self._revision = moving.admissions_revision
+    metastore: Metastore
+    keyspace: Keyspace
+    moving: MovingPartitions
+    limits_guard: Compare
+    buckets: TokenBuckets | None
+    _: KW_ONLY
+    begins: bool
+
+    def __post_init__(self) -> None:
+        self._revision = self.moving.admissions_revision
         self.is_replaced = False
         """True if the last line was refused because its target, or the epoch, is another one by now."""
 
@@ -313,19 +291,19 @@ class _Admission:
     def _record(self, line: WaitingLine, writes: list[tuple[int, Txn]]) -> bytes:
         """Return the record of an admission that makes these writes. One whose write fails after all has taken
         its bytes, too."""
-        last = self._moving.admission
+        last = self.moving.admission
         unknown = last.unknown if isinstance(last, AdmissionRecord) else None
-        if self._buckets is None:
+        if self.buckets is None:
             return AdmissionRecord(len(writes), unknown=unknown).encode()
-        for number, _ in writes if self._begins else ():
-            seen = self._moving.observed(PartitionId(line.zone_id, number)).stable
+        for number, _ in writes if self.begins else ():
+            seen = self.moving.observed(PartitionId(line.zone_id, number)).stable
             if isinstance(read(seen, Assignments.decode), Assignments) and seen is not None:
                 move = line.decisions.move(seen.value, number)
-                self._buckets.take(move.donors, move.receivers, self._moving.size(line.zone_id, number))
-        return AdmissionRecord(len(writes), self._buckets, unknown=unknown).encode()
+                self.buckets.take(move.donors, move.receivers, self.moving.size(line.zone_id, number))
+        return AdmissionRecord(len(writes), self.buckets, unknown=unknown).encode()
 
     def _decided(self, line: WaitingLine, number: int) -> Iterator[tuple[int, Txn]]:
-        seen = self._moving.observed(PartitionId(line.zone_id, number))
+        seen = self.moving.observed(PartitionId(line.zone_id, number))
         try:
             decision = line.decisions.decide_alone(seen, number)
         except RecordNotReadableError:
@@ -333,17 +311,17 @@ class _Admission:
             return
         if decision.transaction is None:
             line.remove(number)
-        elif self._begins or decision.outcome is not Outcome.PENDING_KEY_UPDATED:
+        elif self.begins or decision.outcome is not Outcome.PENDING_KEY_UPDATED:
             yield number, decision.transaction
 
     async def _commit(self, line: WaitingLine, writes: list[tuple[int, Txn]]) -> bool:
-        keys = self._keyspace
+        keys = self.keyspace
         pointer = unchanged(keys.target_pointer(line.zone_id), line.named.pointer_revision)
-        mine = (self._limits_guard, unchanged(keys.admissions, self._revision))
+        mine = (self.limits_guard, unchanged(keys.admissions, self._revision))
         count = Put(keys.admissions, self._record(line, writes))
         looked_at = (Get(keys.limits), Get(keys.admissions))
         guards = (pointer, *line.named.fences, *mine)
-        result = await self._metastore.commit(Txn(guards, (count, *(write for _, write in writes)), looked_at))
+        result = await self.metastore.commit(Txn(guards, (count, *(write for _, write in writes)), looked_at))
         if not result.succeeded:
             now = tuple(item.mod_revision if item else 0 for item in map(result.only, (0, 1)))
             self.is_replaced = now == tuple(guard.operand for guard in mine)

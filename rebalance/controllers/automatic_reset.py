@@ -61,6 +61,7 @@ class _Due:
     loss: Loss
 
 
+@dataclass(eq=False)
 class AutomaticReset:
     """``look`` at a zone whenever it may have changed; it says itself when it wants to be looked at again.
 
@@ -69,24 +70,17 @@ class AutomaticReset:
     of the partition advances, and a pending set that is forced to a living node is left to do its work.
     """
 
-    def __init__(
-        self,
-        metastore: Metastore,
-        keyspace: Keyspace,
-        topology: Callable[[], KnownTopology],
-        clocks: Clocks,
-        hold: HoldRule,
-        heard_since_ms: Callable[[], int | None],
-        probe: ServingProbe,
-    ) -> None:
-        self._metastore = metastore
-        self._keyspace = keyspace
-        self._recovery = PartitionRecovery(metastore, keyspace, probe, clocks.wall)
-        self._topology = topology
-        self._steady = clocks.steady
-        self._hold = hold
-        self._heard_since_ms = heard_since_ms
-        self.due = DueTimes(clocks.steady)
+    metastore: Metastore
+    keyspace: Keyspace
+    topology: Callable[[], KnownTopology]
+    clocks: Clocks
+    hold: HoldRule
+    heard_since_ms: Callable[[], int | None]
+    probe: ServingProbe
+
+    def __post_init__(self) -> None:
+        self._recovery = PartitionRecovery(self.metastore, self.keyspace, self.probe, self.clocks.wall)
+        self.due = DueTimes(self.clocks.steady)
         self._unreadable = UnreadableLog()
         self._losses = LossClock()
         self._silent_since: dict[PartitionId, int] = {}
@@ -106,15 +100,15 @@ class AutomaticReset:
 
     def notice(self, changed: Collection[str]) -> None:
         """Keys of nodes have come, changed or gone."""
-        names = (key.removeprefix(self._keyspace.nodes) for key in changed)
-        self._losses = self._losses.noticed(self._steady.now_ms(), names)
+        names = (key.removeprefix(self.keyspace.nodes) for key in changed)
+        self._losses = self._losses.noticed(self.clocks.steady.now_ms(), names)
 
     async def look(self, zone_id: ZoneId) -> int:
         """Resets what is due; returns how many partitions. Raises MetastoreError. Nothing is reset on a record
         that cannot be read, of the zone, the topology or the limits: it is looked at again until it can be. A
         node whose fence cannot be read is never taken for silent."""
         try:
-            if (unreadable := self._topology().unreadable) is not None:
+            if (unreadable := self.topology().unreadable) is not None:
                 raise unreadable.error
             count = await self._look(zone_id)
         except RecordNotReadableError as error:
@@ -125,11 +119,11 @@ class AutomaticReset:
         return count
 
     def _again(self, zone_id: ZoneId) -> None:
-        self.due.set(zone_id, self._steady.now_ms() + AGAIN_MS)
+        self.due.set(zone_id, self.clocks.steady.now_ms() + AGAIN_MS)
 
     async def _look(self, zone_id: ZoneId) -> int:
         # Most looks end here: nothing can have been lost, or it is not the zone's way to help itself.
-        nodes = self._topology().topology.nodes
+        nodes = self.topology().topology.nodes
         if all(node.is_seen for node in nodes) or not await self._helps_itself(zone_id):
             self.due.set(zone_id, None)
             return 0
@@ -169,19 +163,19 @@ class AutomaticReset:
     async def _basis(self, reading: ZoneReading) -> _Basis | None:
         """Take the basis of a look; None: the metastore is silent, or a node has come since ``reading``. Raises
         MetastoreError and RecordNotReadableError."""
-        limits = await self._metastore.get(self._keyspace.limits)
+        limits = await self.metastore.get(self.keyspace.limits)
         reset_s = (readable(limits, Limits.decode) or Limits()).ha_reset_s or RESET_S
         fences = {
-            item.key.removeprefix(self._keyspace.fences): item
-            for item in (await self._metastore.range(self._keyspace.fences)).items
+            item.key.removeprefix(self.keyspace.fences): item
+            for item in (await self.metastore.range(self.keyspace.fences)).items
         }
         # After the fences: an identity that is newer than the look would let the time begin before the node
         # was lost.
-        nodes = await self._metastore.range(self._keyspace.nodes)
-        if any(item.key.removeprefix(self._keyspace.nodes) not in reading.alive for item in nodes.items):
+        nodes = await self.metastore.range(self.keyspace.nodes)
+        if any(item.key.removeprefix(self.keyspace.nodes) not in reading.alive for item in nodes.items):
             return None
         absent = {}
-        for presence in self._topology().topology.nodes:
+        for presence in self.topology().topology.nodes:
             name = presence.node.name
             if not presence.is_seen and name not in reading.alive:
                 item = fences.get(name)
@@ -191,12 +185,12 @@ class AutomaticReset:
                     item.mod_revision if item is not None else 0,
                     presence.has_left,
                 )
-        self._losses = self._losses.looked(self._steady.now_ms(), absent, reading.alive)
-        heard_since_ms = self._heard_since_ms()
+        self._losses = self._losses.looked(self.clocks.steady.now_ms(), absent, reading.alive)
+        heard_since_ms = self.heard_since_ms()
         if heard_since_ms is None:
             return None
-        guard = as_read(self._keyspace.limits, limits)
-        return _Basis(absent, ResetRule(reset_s, self._hold.grace_ms), guard, heard_since_ms)
+        guard = as_read(self.keyspace.limits, limits)
+        return _Basis(absent, ResetRule(reset_s, self.hold.grace_ms), guard, heard_since_ms)
 
     async def _carry_out(
         self, reading: ZoneReading, basis: _Basis, plans: Mapping[PartitionId, _Due], times: list[int]
@@ -212,7 +206,7 @@ class AutomaticReset:
                 self._silent_since.pop(partition, None)
                 done[partition] = due
                 continue
-            times.append(self._steady.now_ms() + AGAIN_MS)
+            times.append(self.clocks.steady.now_ms() + AGAIN_MS)
         return done
 
     def _serves(self, partition: PartitionId, due: _Due, refusal: RefusedError) -> None:
@@ -223,21 +217,21 @@ class AutomaticReset:
             reason=refusal.message,
             nodes=due.loss.silent,
         )
-        self._losses = self._losses.noticed(self._steady.now_ms(), due.loss.silent)
+        self._losses = self._losses.noticed(self.clocks.steady.now_ms(), due.loss.silent)
 
     async def _force(self, reading: ZoneReading, basis: _Basis, partition: PartitionId, due: _Due) -> bool:
         """Force pending, only while all of it still holds: the metastore has answered ever since, limits and
         fences are those that were read."""
-        if self._heard_since_ms() != basis.heard_since_ms:
+        if self.heard_since_ms() != basis.heard_since_ms:
             return False
         fences = (
-            unchanged(self._keyspace.fence(name), basis.absent[name].fence_revision) for name in due.loss.silent
+            unchanged(self.keyspace.fence(name), basis.absent[name].fence_revision) for name in due.loss.silent
         )
         return await self._recovery.force(reading, partition, due.plan, (basis.limits_guard, *fences))
 
     def _why(self, reset: Mapping[PartitionId, _Due]) -> str:
         """The reason of the operation: since when nobody had a majority, and who was silent."""
-        now_ms = self._steady.now_ms()
+        now_ms = self.clocks.steady.now_ms()
         since_ms = (due.loss.since_ms for due in reset.values())
         lost_ms = min((at_ms for at_ms in since_ms if at_ms is not None), default=now_ms)
         silent = sorted({node for due in reset.values() for node in due.plan.silent})
@@ -245,14 +239,14 @@ class AutomaticReset:
         return f"{why}; silent: {', '.join(silent)}" if silent else why
 
     async def _helps_itself(self, zone_id: ZoneId) -> bool:
-        item = await self._metastore.get(self._keyspace.intent(zone_id))
+        item = await self.metastore.get(self.keyspace.intent(zone_id))
         intent = readable(item, ZoneIntent.decode)
         mode = intent.zone.consistency_mode if intent is not None and not intent.dropped else None
         return mode is ConsistencyMode.HIGH_AVAILABILITY
 
     def _planned(self, reading: ZoneReading, basis: _Basis, partition: PartitionId) -> _Due | int | None:
         """The reset of what is due, else when to look again; None: when the topology changes."""
-        now_ms = self._steady.now_ms()
+        now_ms = self.clocks.steady.now_ms()
         try:
             view = reading.view(partition)
         except RecordNotReadableError as error:

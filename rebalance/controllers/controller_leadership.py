@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 
 import structlog
 
@@ -25,26 +26,21 @@ log = structlog.get_logger(__name__)
 RETRY_S = 0.5
 
 
+@dataclass(eq=False)
 class ControllerLeadership:
     """Campaigns for ``leader/controller``, or another ``key``, as ``name``; while it holds the lease, ``lead``
     runs. Whoever leads with a build below the release level ``in_force`` writes nothing any more, and is
     replaced."""
 
-    def __init__(
-        self,
-        metastore: Metastore,
-        keyspace: Keyspace,
-        name: str,
-        lease_s: int,
-        key: str | None = None,
-        in_force: Callable[[], int] = lambda: NO_LEVEL,
-    ) -> None:
-        self._keyspace = keyspace
-        self._in_force = in_force
-        self._metastore = metastore
-        self._key = key or keyspace.controller_leader
-        self._name = name
-        self._lease_s = lease_s
+    metastore: Metastore
+    keyspace: Keyspace
+    name: str
+    lease_s: int
+    key: str | None = None
+    in_force: Callable[[], int] = lambda: NO_LEVEL
+
+    def __post_init__(self) -> None:
+        self._key = self.key or self.keyspace.controller_leader
         self.lease: int | None = None
 
     @property
@@ -62,7 +58,7 @@ class ControllerLeadership:
                 await asyncio.sleep(RETRY_S)
                 continue
             self.lease = lease
-            log.info("leading", key=self._key, controller=self._name)
+            log.info("leading", key=self._key, controller=self.name)
             failure: MetastoreError | None = None
             try:
                 await self._lead_while_held(lease, lead)
@@ -72,34 +68,34 @@ class ControllerLeadership:
                 self.lease = None
                 await self._give_back(lease)
             if failure is not None:
-                log.info("cannot lead", controller=self._name, error=str(failure))
+                log.info("cannot lead", controller=self.name, error=str(failure))
                 await asyncio.sleep(RETRY_S)
 
     async def _campaign(self) -> int:
         while True:
-            lease = await self._metastore.grant_lease(self._lease_s)
-            won = await self._metastore.commit(
-                Txn((absent(self._key),), (Put(self._key, self._name.encode(), lease),))
+            lease = await self.metastore.grant_lease(self.lease_s)
+            won = await self.metastore.commit(
+                Txn((absent(self._key),), (Put(self._key, self.name.encode(), lease),))
             )
             if won.succeeded:
                 return lease
-            await self._metastore.revoke_lease(lease)
-            while (leader := await self._metastore.get(self._key)) is not None:
+            await self.metastore.revoke_lease(lease)
+            while (leader := await self.metastore.get(self._key)) is not None:
                 if not await self._replace(leader):
                     await asyncio.sleep(RETRY_S)
 
     async def _replace(self, leader: KeyValue) -> bool:
         """Replace a leader below the level in force; True if it was one, and leads no more. One that is not
         registered may be about to be."""
-        in_force = self._in_force()
+        in_force = self.in_force()
         if in_force == NO_LEVEL:
             return False
-        process = await self._metastore.get(self._keyspace.process(leader.value.decode(errors="replace")))
+        process = await self.metastore.get(self.keyspace.process(leader.value.decode(errors="replace")))
         record = read(process, ProcessRecord.decode)
         if not isinstance(record, ProcessRecord) or record.level >= in_force:
             return False
         guard = unchanged(self._key, leader.mod_revision)
-        result = await self._metastore.commit(Txn((guard,), (Delete(self._key),)))
+        result = await self.metastore.commit(Txn((guard,), (Delete(self._key),)))
         if result.succeeded:
             log.warning("a leader below the release level is replaced", leader=leader.value, level=in_force)
         return result.succeeded
@@ -120,22 +116,22 @@ class ControllerLeadership:
     async def _keep(self, lease: int) -> None:
         """Returns when the lease is lost, or cannot be renewed for its whole length."""
         loop = asyncio.get_running_loop()
-        held_until = loop.time() + self._lease_s
+        held_until = loop.time() + self.lease_s
         while loop.time() < held_until:
             sent_s = loop.time()
             try:
-                await self._metastore.keep_lease(lease, self._lease_s)
-                held_until = sent_s + self._lease_s
+                await self.metastore.keep_lease(lease, self.lease_s)
+                held_until = sent_s + self.lease_s
             except LeaseLostError:
                 break
             except MetastoreError as error:
                 log.info("lease not renewed", error=str(error))
-            await asyncio.sleep(self._lease_s / 4)
-        log.warning("no longer leading", key=self._key, controller=self._name)
+            await asyncio.sleep(self.lease_s / 4)
+        log.warning("no longer leading", key=self._key, controller=self.name)
 
     async def _give_back(self, lease: int) -> None:
         try:
-            await self._metastore.revoke_lease(lease)
+            await self.metastore.revoke_lease(lease)
         except MetastoreError as error:
             log.info("lease not given back; it ends by itself", error=str(error))
 
@@ -152,14 +148,14 @@ class Contact:
     def __init__(self, metastore: Metastore, keyspace: Keyspace, clocks: Clocks, hold: HoldRule) -> None:
         self._metastore = metastore
         self._key = keyspace.controller_leader
-        self._clocks, self._steady = clocks, clocks.steady
+        self._clocks = clocks
         self._hearing = Hearing(hold.lease_ms // 2)
         self._silent_ms: int | None = None
 
     def silent_ms(self) -> int | None:
         """Return when the last silence ended (wall clock, milliseconds): now, while it lasts. None: there was
         none."""
-        if self._hearing.is_silent(self._steady.now_ms()):
+        if self._hearing.is_silent(self._clocks.steady.now_ms()):
             return self._clocks.wall.now_ms()
         return self._silent_ms
 
@@ -168,14 +164,14 @@ class Contact:
         it does not answer now. 0 without a grace period, where nothing is noticed."""
         if not self._hearing.limit_ms:
             return 0
-        return self._hearing.unbroken_since_ms(self._steady.now_ms())
+        return self._hearing.unbroken_since_ms(self._clocks.steady.now_ms())
 
     async def run(self) -> None:
         """Run until cancelled; without a grace period there is nothing to notice."""
         if not self._hearing.limit_ms:
             await asyncio.get_running_loop().create_future()
         while True:
-            self._hearing = self._hearing.called(self._steady.now_ms())
+            self._hearing = self._hearing.called(self._clocks.steady.now_ms())
             try:
                 result = await self._metastore.commit(Txn((), (Get(self._key),)))
             except MetastoreError as error:
@@ -185,7 +181,7 @@ class Contact:
             await asyncio.sleep(self._hearing.limit_ms / 1_000 / PROBES_PER_LIMIT)
 
     def _on_answer(self, term: int) -> None:
-        now_ms = self._steady.now_ms()
+        now_ms = self._clocks.steady.now_ms()
         if self._hearing.is_silent(now_ms):
             self._silent_ms = self._clocks.wall.now_ms()
             limit_s = self._hearing.limit_ms / 1_000

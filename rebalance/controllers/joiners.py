@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import structlog
 
@@ -43,36 +43,27 @@ AGAIN_MS = 1_000
 NOTES_PER_REQUEST = 60
 
 
+@dataclass(eq=False)
 class JoinersAgain:
     """``nodes`` mirrors those that live, ``ask`` puts a zone into its controller's queue. Times begin anew with
     each controller that leads. ``first_s``: after the first time that a joiner was given up."""
 
-    def __init__(
-        self,
-        metastore: Metastore,
-        keyspace: Keyspace,
-        nodes: KeyspaceMirror,
-        clock: Clock,
-        ask: Callable[[ZoneId], None],
-        first_s: float = AGAIN_S,
-    ) -> None:
-        self._metastore = metastore
-        self._keyspace = keyspace
-        self._nodes = nodes
-        self._clock = clock
-        self._ask = ask
-        self._first_s = first_s
-        self._mirror = KeyspaceMirror(metastore, keyspace.all_given_up)
-        self._mirror.listen(self.notice)
+    metastore: Metastore
+    keyspace: Keyspace
+    nodes: KeyspaceMirror
+    clock: Clock
+    ask: Callable[[ZoneId], None]
+    first_s: float = AGAIN_S
+
+    def __post_init__(self) -> None:
+        self.mirror = KeyspaceMirror(self.metastore, self.keyspace.all_given_up)
+        """Records of nodes that were given up; ``run`` keeps it current."""
+        self.mirror.listen(self.notice)
         self._unreadable = UnreadableLog()
         self._back_ms: dict[tuple[PartitionId, str, str, int], int] = {}
         self._requested: dict[ZoneId, int] = {}
         """The event of the target that was asked for anew last."""
-        self.due = DueTimes(clock)
-
-    async def follow(self) -> None:
-        """Run until cancelled."""
-        await self._mirror.run()
+        self.due = DueTimes(self.clock)
 
     def begin(self) -> None:
         """Called on taking the lead."""
@@ -82,14 +73,14 @@ class JoinersAgain:
 
     def notice(self, _changed: frozenset[str] = frozenset()) -> None:
         """A node or a record has come, changed or gone."""
-        now_ms, incarnations = self._clock.now_ms(), self._incarnations()
+        now_ms, incarnations = self.clock.now_ms(), self._incarnations()
         back_ms: dict[tuple[PartitionId, str, str, int], int] = {}
         zones: dict[ZoneId, int] = {}
         for partition, record in self._records():
             for name in back_again(record, incarnations):
                 key = partition, name, incarnations[name], record.event
                 back_ms[key] = self._back_ms.get(key, now_ms)
-                delay_s = again_s(record.joiners[name].times, self._first_s)
+                delay_s = again_s(record.joiners[name].times, self.first_s)
                 # The last of a zone's decides: they are asked for together.
                 zones[partition.zone_id] = max(
                     zones.get(partition.zone_id, 0), back_ms[key] + int(1_000 * delay_s)
@@ -113,14 +104,14 @@ class JoinersAgain:
         else:
             self._unreadable.goes_on(zone_id)
         if again:
-            self.due.set(zone_id, self._clock.now_ms() + AGAIN_MS)
+            self.due.set(zone_id, self.clock.now_ms() + AGAIN_MS)
 
     async def note_left_out(self, zone_id: ZoneId, numbers: Collection[int]) -> None:
         """Writes down whom resets left out of partitions ``numbers``, where no record says so yet: they are
         asked for as if one did. Raises NotYetError, MetastoreError, and RecordNotReadableError for what is not
         of one partition."""
         try:
-            reading = await ZoneReader(self._metastore, self._keyspace).read(zone_id)
+            reading = await ZoneReader(self.metastore, self.keyspace).read(zone_id)
         except RefusedError as error:
             raise NotYetError(error.message) from error
         writes: list[Txn] = []
@@ -131,13 +122,13 @@ class JoinersAgain:
                 except RecordNotReadableError as error:
                     self._unreadable.waits(partition, error)
         for start in range(0, len(writes), NOTES_PER_REQUEST):
-            await self._metastore.commit(Txn((), tuple(writes[start : start + NOTES_PER_REQUEST])))
+            await self.metastore.commit(Txn((), tuple(writes[start : start + NOTES_PER_REQUEST])))
 
     async def _ask_again(self, zone_id: ZoneId) -> bool:
         """Ask again for what the zone lacks; True if it has to be looked at again."""
-        keys = self._keyspace
+        keys = self.keyspace
         names = keys.data_nodes(zone_id), keys.target_pointer(zone_id), keys.epoch
-        result = await self._metastore.commit(Txn((), tuple(Get(name) for name in names)))
+        result = await self.metastore.commit(Txn((), tuple(Get(name) for name in names)))
         data_nodes, pointer = (
             readable(result.only(0), DataNodes.decode),
             readable(result.only(1), TargetPointer.decode),
@@ -154,7 +145,7 @@ class JoinersAgain:
             if partition.zone_id == zone_id and record.event >= pointer.event_revision:
                 back.update(set(back_again(record, incarnations)).difference(data_nodes.gone))
                 gone |= set(record.names()) & set(data_nodes.nodes) - incarnations.keys()
-        operation = await self._metastore.get(keys.operation(operation_id(zone_id, pointer.event_revision)))
+        operation = await self.metastore.get(keys.operation(operation_id(zone_id, pointer.event_revision)))
         operation_record = readable(operation, Operation.decode)
         if not back or (operation_record is not None and operation_record.state is OperationState.CANCELLED):
             return False
@@ -162,18 +153,18 @@ class JoinersAgain:
             as_read(name, item) for name, item in zip(names, map(result.only, range(len(names))), strict=True)
         )
         anew = replace(data_nodes, asked=data_nodes.asked + 1, gone=tuple(sorted(gone)))
-        written = await self._metastore.commit(Txn(guards, (Put(names[0], anew.encode()),)))
+        written = await self.metastore.commit(Txn(guards, (Put(names[0], anew.encode()),)))
         if not written.succeeded:
             return True
         self._requested[zone_id] = pointer.event_revision
         log.info("nodes are back, their copies are asked for again", zone=zone_id, partitions=dict(back))
-        self._ask(zone_id)
+        self.ask(zone_id)
         return False
 
     def _records(self) -> list[tuple[PartitionId, GivenUpRecord]]:
         records = []
-        for item in self._mirror.below(self._keyspace.all_given_up):
-            partition = self._keyspace.parse_given_up(item.key)
+        for item in self.mirror.below(self.keyspace.all_given_up):
+            partition = self.keyspace.parse_given_up(item.key)
             record = read(item, GivenUpRecord.decode)
             if isinstance(record, Unreadable):
                 self._unreadable.waits(item.key, record)
@@ -184,9 +175,9 @@ class JoinersAgain:
 
     def _incarnations(self) -> dict[str, str]:
         """Return the incarnations of the nodes that live and whose records can be read."""
-        prefix = self._keyspace.nodes
+        prefix = self.keyspace.nodes
         incarnations = {}
-        for item in self._nodes.below(prefix):
+        for item in self.nodes.below(prefix):
             record = read(item, NodeRecord.decode)
             if isinstance(record, NodeRecord):
                 incarnations[item.key.removeprefix(prefix)] = record.incarnation

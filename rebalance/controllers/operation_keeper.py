@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import structlog
 from structlog.contextvars import bound_contextvars
@@ -94,50 +94,32 @@ class _Seen:
         return [step.partition for step in self.steps if step.untouched]
 
 
+@dataclass(eq=False)
 class OperationKeeper:
     """``follow`` keeps the operations known, in every controller; ``run`` brings them forward, in the one that
     leads. ``limits`` answers with those of now: a pause of the zone or of the cluster is one of its operation.
     """
 
-    def __init__(
-        self,
-        metastore: Metastore,
-        keyspace: Keyspace,
-        clock: Clock,
-        limits: Callable[[], Limits],
-        background: Background | None = None,
-        owners: Owners = lambda zone_id, partition: None,
-        measures: Measures = NO_MEASURES,
-        drained: Callable[[], Collection[str]] = tuple,
-    ) -> None:
-        self._drained = drained
-        self._measures = measures
-        self._owners = owners
-        self._background = background or Background(restarts=False)
-        self._metastore = metastore
-        self._keyspace = keyspace
-        self._clock = clock
-        self._limits = limits
-        self._reader = ZoneReader(metastore, keyspace)
-        self._targets = TargetStore(metastore, keyspace)
-        self._mirror = KeyspaceMirror(metastore, keyspace.operations)
-        self._mirror.listen(self._on_change)
+    metastore: Metastore
+    keyspace: Keyspace
+    clock: Clock
+    limits: Callable[[], Limits]
+    background: Background = field(default_factory=lambda: Background(restarts=False))
+    owners: Owners = lambda zone_id, partition: None
+    measures: Measures = NO_MEASURES
+    drained: Callable[[], Collection[str]] = tuple
+
+    def __post_init__(self) -> None:
+        self._reader = ZoneReader(self.metastore, self.keyspace)
+        self._targets = TargetStore(self.metastore, self.keyspace)
+        self.mirror = KeyspaceMirror(self.metastore, self.keyspace.operations)
+        """``run`` keeps the operations current, and tells who listens that some came or ended."""
+        self.mirror.listen(self._on_change)
         self._unreadable = UnreadableLog()
         self._not_over: dict[str, Operation] = {}
         self._queue: KeyedQueue[str] | None = None
         self._copies: dict[str, tuple[int, ...]] = {}
         self._still: dict[str, _Still] = {}
-
-    def listen(self, changed: Callable[[], None]) -> None:
-        """``changed`` is called when operations came or ended."""
-        self._mirror.listen(lambda _changed: changed())
-
-    async def follow(self) -> None:
-        """Run until cancelled."""
-        await self._mirror.run()
-
-    async def loaded(self) -> None:
-        await self._mirror.loaded()
 
     def first(self) -> Operation | None:
         """The earliest operation that moves data and is not over: the one that may go on where only one may."""
@@ -157,7 +139,7 @@ class OperationKeeper:
 
     def _on_change(self, changed: frozenset[str]) -> None:
         for key in sorted(changed):
-            operation = read(self._mirror.get(key), Operation.decode)
+            operation = read(self.mirror.get(key), Operation.decode)
             if isinstance(operation, Unreadable):
                 # It is not brought forward, and keeps no other one from its turn.
                 self._unreadable.waits(key, operation)
@@ -176,10 +158,10 @@ class OperationKeeper:
                         self._queue.add(key)
 
     async def _look_in_time(self, key: str) -> float | None:
-        item, operation = self._mirror.get(key), self._not_over.get(key)
+        item, operation = self.mirror.get(key), self._not_over.get(key)
         if item is None or operation is None:
             return None
-        seen = _Still(await self._newest(operation.zone_id), self._limits())
+        seen = _Still(await self._newest(operation.zone_id), self.limits())
         if self._still.get(key) != seen or self._hastens(operation, seen.limits):
             self._still.pop(key, None)
             if await self.look(item) == operation:
@@ -193,22 +175,22 @@ class OperationKeeper:
         elif isinstance(error, MetastoreError | RefusedError):
             log.info("operation not looked at", operation=key, error=str(error), again_in_s=round(delay_s, 1))
         else:
-            self._background.defect("an operation's look", error, operation=key)
+            self.background.defect("an operation's look", error, operation=key)
 
     async def _newest(self, zone_id: ZoneId) -> tuple[Newest, ...]:
         """Return the newest revisions of all that a look reads. Taken before it: what changes during the look
         is seen the next time."""
-        keys = self._keyspace
+        keys = self.keyspace
         zone = (
             *(keys.zone_partitions(zone_id), keys.zone_members(zone_id), keys.zone_targets(zone_id)),
             keys.zone_given_up(zone_id),
         )
         shared = keys.nodes, keys.intents, keys.all_data_nodes, keys.pointers, keys.epoch, keys.last_result
-        return tuple([await self._metastore.newest(prefix) for prefix in (*zone, *shared)])
+        return tuple([await self.metastore.newest(prefix) for prefix in (*zone, *shared)])
 
     def _hastens(self, operation: Operation, limits: Limits) -> bool:
         """Check that time alone changes it: the end of a pause, or the limit of how long it may take."""
-        now_ms = self._clock.now_ms()
+        now_ms = self.clock.now_ms()
         timed = limits.operation_s is not None and not operation.is_over
         return timed or operation.state is OperationState.PAUSED or limits.next_end_ms(now_ms) is not None
 
@@ -229,7 +211,7 @@ class OperationKeeper:
         if after == replace(operation, tally=replace(operation.tally, at_ms=after.tally.at_ms)):
             return operation
         guard = unchanged(item.key, item.mod_revision)
-        written = await self._metastore.commit(Txn((guard,), (Put(item.key, after.encode()),)))
+        written = await self.metastore.commit(Txn((guard,), (Put(item.key, after.encode()),)))
         if not written.succeeded:
             return operation
         if after.is_over:
@@ -240,9 +222,9 @@ class OperationKeeper:
 
     def _count(self, ended: Operation) -> None:
         labels = ended.kind.value, ended.state.value
-        self._measures.count(Metric.OPERATIONS_ENDED, *labels)
+        self.measures.count(Metric.OPERATIONS_ENDED, *labels)
         lasted_ms = max((ended.ended_ms or ended.started_ms) - ended.started_ms, 0)
-        self._measures.observe(Metric.OPERATION_SECONDS, lasted_ms / 1_000, *labels)
+        self.measures.observe(Metric.OPERATION_SECONDS, lasted_ms / 1_000, *labels)
 
     async def withdraw(self, item: KeyValue, only: Collection[int] | None = None) -> bool:
         """Gives up what the operation ``item`` has not begun, and calls back what it has, of the partitions
@@ -275,7 +257,7 @@ class OperationKeeper:
         return CancelledPartitions(**{what: tuple(members) for what, members in outcomes.items()})
 
     async def _after(self, operation: Operation, reading: ZoneReading) -> Operation:
-        now_ms, pointer = self._clock.now_ms(), reading.pointer
+        now_ms, pointer = self.clock.now_ms(), reading.pointer
         if reading.intent is None or reading.intent.dropped or pointer is None:
             return self._ended(operation, "the zone was dropped")
         of_target = operation.kind is not OperationKind.RESET
@@ -294,7 +276,7 @@ class OperationKeeper:
         grown = operation.tally.at_ms > 0
         tally = advance(operation.tally, seen.steps, now_ms)
         grown = grown and tally.done > operation.tally.done
-        limited = self._limits().holds(now_ms)
+        limited = self.limits().holds(now_ms)
         movement = moved(operation.movement, seen.steps, now_ms, limited=limited, leaving=seen.leaving)
         counted = replace(operation, tally=tally, movement=movement)
         if is_finished(seen.steps):
@@ -303,7 +285,7 @@ class OperationKeeper:
             return (failed or counted).closed(now_ms)
         if (seen.moving or grown) and counted.begun_ms is None:
             counted = counted.after(Step.BEGUN, now_ms, counted.cause) or counted
-        limits = self._limits()
+        limits = self.limits()
         timed = limits.operation_s is not None and counted.kind.moves_data
         if timed and limits.operation_s and now_ms - counted.started_ms > 1_000 * limits.operation_s:
             detail = Cause.TIME_LIMIT.text(f"it took longer than {limits.operation_s} s")
@@ -318,7 +300,7 @@ class OperationKeeper:
     def _ended(self, operation: Operation, why: str) -> Operation:
         """Return the operation as ended, as its target is not the zone's any more. A stopped one keeps its
         state."""
-        now_ms = self._clock.now_ms()
+        now_ms = self.clock.now_ms()
         return operation.after(Step.SUPERSEDED, now_ms, why) or operation.closed(now_ms)
 
     async def _seen(self, operation: Operation, reading: ZoneReading, copies: Sequence[int]) -> _Seen:
@@ -331,21 +313,21 @@ class OperationKeeper:
             if place % PARTITIONS_PER_SLICE == 0:
                 # Lets others have the loop: a zone may have many.
                 await asyncio.sleep(0)
-            step, moves = _step(operation, reading, number, copies[number] if copies else 0, self._owners)
+            step, moves = _step(operation, reading, number, copies[number] if copies else 0, self.owners)
             steps.append(step)
             moving |= moves
-        return _Seen(tuple(steps), moving, frozenset(self._drained()) - reading.alive)
+        return _Seen(tuple(steps), moving, frozenset(self.drained()) - reading.alive)
 
     async def _copies_of(self, operation: Operation, reading: ZoneReading) -> tuple[int, ...]:
         """Return how many copies the operation makes of each partition; empty: not known."""
-        key = self._keyspace.operation(operation.operation_id)
+        key = self.keyspace.operation(operation.operation_id)
         known = self._copies.get(key)
         if known is None:
-            before = await self._metastore.get(self._keyspace.target_before(operation.zone_id))
+            before = await self.metastore.get(self.keyspace.target_before(operation.zone_id))
             known = ()
             if before is not None and readable(before, TargetPointer.decode).event_revision == operation.before:
                 stored = await self._targets.read(operation.zone_id, before)
-                sizes = await self._metastore.get(self._keyspace.copy_sizes(operation.zone_id))
+                sizes = await self.metastore.get(self.keyspace.copy_sizes(operation.zone_id))
                 start = known_start(sizes, operation.event_revision)
                 standing = dict(start.standing) if start is not None else {}
                 known = await asyncio.to_thread(_copies, stored, reading, standing)
@@ -360,7 +342,7 @@ class OperationKeeper:
         writes = list(_withdrawals(operation, reading, untouched, begun))
         for start in range(0, len(writes), PARTITIONS_PER_REQUEST):
             batch = tuple(writes[start : start + PARTITIONS_PER_REQUEST])
-            if not (await self._metastore.commit(Txn(reading.guards, batch))).succeeded:
+            if not (await self.metastore.commit(Txn(reading.guards, batch))).succeeded:
                 return True
         if writes:
             log.info("moves given up", operation=operation.operation_id, partitions=len(writes))

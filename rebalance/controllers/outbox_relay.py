@@ -9,6 +9,7 @@ import asyncio
 import random
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
+from dataclasses import dataclass, field
 from typing import Protocol
 
 import structlog
@@ -44,6 +45,7 @@ class AsyncOutbox(Protocol):
     async def mark_sent(self, rows: Sequence[OutboxRow]) -> None: ...
 
 
+@dataclass(eq=False)
 class OutboxRelay:
     """``wake`` makes it look at once; without one it looks every ``IDLE_POLL_S``, for other servers' rows.
 
@@ -51,25 +53,17 @@ class OutboxRelay:
     nothing expected; pauses are drawn from ``chance``.
     """
 
-    def __init__(
-        self,
-        outbox: AsyncOutbox,
-        metastore: Metastore,
-        keyspace: Keyspace,
-        may_publish: Callable[[], bool] = lambda: True,
-        background: Background | None = None,
-        chance: random.Random | None = None,
-        measures: Measures = NO_MEASURES,
-    ) -> None:
-        """``chance`` spreads retries; a simulation gives its own, so that a seed is one run."""
-        self._background = background or Background(restarts=False)
-        self._random = chance or random.Random()
-        self._measures = measures
+    outbox: AsyncOutbox
+    metastore: Metastore
+    keyspace: Keyspace
+    may_publish: Callable[[], bool] = lambda: True
+    background: Background = field(default_factory=lambda: Background(restarts=False))
+    chance: random.Random = field(default_factory=random.Random)
+    """Spreads retries; a simulation gives its own, so that a seed is one run."""
+    measures: Measures = NO_MEASURES
+
+    def __post_init__(self) -> None:
         self._late_since: float | None = None
-        self._may_publish = may_publish
-        self._outbox = outbox
-        self._metastore = metastore
-        self._keyspace = keyspace
         self._woken = asyncio.Event()
         self._unreadable = UnreadableLog()
 
@@ -85,15 +79,15 @@ class OutboxRelay:
         retry = RETRY
         while True:
             try:
-                if self._may_publish() and await self.relay_once():
+                if self.may_publish() and await self.relay_once():
                     # Under load more rows go along with the next requests.
                     await asyncio.sleep(GATHER_S)
             except Exception as error:
                 # Whatever failed (catalog or metastore away), the rows are still there: try again.
                 retry = retry.failed()
-                self._measures.count(Metric.RELAY_FAILURES)
+                self.measures.count(Metric.RELAY_FAILURES)
                 self._note_failure(error)
-                await asyncio.sleep(retry.delay_s(self._random.random()))
+                await asyncio.sleep(retry.delay_s(self.chance.random()))
                 continue
             retry = retry.fresh()
             with suppress(TimeoutError):
@@ -105,29 +99,29 @@ class OutboxRelay:
         if isinstance(error, EXPECTED):
             log.warning("outbox not relayed", error=str(error), kind=type(error).__name__)
         else:
-            self._background.defect("the outbox relay", error)
+            self.background.defect("the outbox relay", error)
 
     async def relay_once(self) -> int:
         """Send what is unsent, in order; returns how many rows. Those of a zone whose intent cannot be read
         wait: nobody can tell whether it is older."""
-        rows = await self._outbox.unsent()
+        rows = await self.outbox.unsent()
         if rows and self._late_since is None:
             self._late_since = asyncio.get_running_loop().time()
         sent = 0
         for wave in _waves(rows):
             published = await self._publish(wave)
             if published:
-                await self._outbox.mark_sent(published)
+                await self.outbox.mark_sent(published)
             sent += len(published)
-            self._measures.count(Metric.RELAY_ROWS, by=len(published))
+            self.measures.count(Metric.RELAY_ROWS, by=len(published))
         if sent == len(rows):
             self._late_since = None
         return sent
 
     async def _publish(self, rows: Sequence[OutboxRow]) -> list[OutboxRow]:
         """One row a zone, with two requests for all: the rows whose zone is at their version or a later one."""
-        keys = [self._keyspace.intent(row.zone_id) for row in rows]
-        stored = await self._metastore.commit(Txn((), tuple(Get(key) for key in keys)))
+        keys = [self.keyspace.intent(row.zone_id) for row in rows]
+        stored = await self.metastore.commit(Txn((), tuple(Get(key) for key in keys)))
         published: list[OutboxRow] = []
         newer: list[tuple[OutboxRow, Txn]] = []
         for at, (key, row) in enumerate(zip(keys, rows, strict=True)):
@@ -143,7 +137,7 @@ class OutboxRelay:
                 guard = unchanged(key, value.mod_revision if value is not None else 0)
                 newer.append((row, Txn((guard,), (Put(key, row.payload),))))
         if newer:
-            results = (await self._metastore.commit(Txn((), tuple(txn for _, txn in newer)))).responses
+            results = (await self.metastore.commit(Txn((), tuple(txn for _, txn in newer)))).responses
             for (row, _), result in zip(newer, results, strict=True):
                 if isinstance(result, TxnResult) and result.succeeded:
                     log.info("intent published", zone=row.zone_id, version=row.version)
@@ -158,7 +152,7 @@ class OutboxRelay:
             return row.payload if _is_newer(row, stored) else None
 
         try:
-            await update_key(self._metastore, self._keyspace.intent(row.zone_id), payload)
+            await update_key(self.metastore, self.keyspace.intent(row.zone_id), payload)
         except RecordNotReadableError as error:
             self._unreadable.waits(error.key, error)
             return False

@@ -58,27 +58,20 @@ class MergedZone:
     content: int
 
 
+@dataclass(eq=False)
 class PartitionMapKeeper:
     """``run`` it while leading. ``intents`` and ``nodes`` are the controller's mirrors."""
 
-    def __init__(
-        self,
-        metastore: Metastore,
-        keyspace: Keyspace,
-        name: str,
-        intents: KeyspaceMirror,
-        nodes: KeyspaceMirror,
-        topology: Callable[[], Topology],
-        period_s: float,
-    ) -> None:
-        self._metastore = metastore
-        self._keyspace = keyspace
-        self._name = name
-        self._intents = intents
-        self._nodes = nodes
-        self._topology = topology
-        self._period_s = period_s
-        self._reports = KeyspaceMirror(metastore, keyspace.node_maps)
+    metastore: Metastore
+    keyspace: Keyspace
+    name: str
+    intents: KeyspaceMirror
+    nodes: KeyspaceMirror
+    topology: Callable[[], Topology]
+    period_s: float
+
+    def __post_init__(self) -> None:
+        self._reports = KeyspaceMirror(self.metastore, self.keyspace.node_maps)
         self._changed = asyncio.Event()
         self._removed: set[ZoneId] = set()
         self._written_at: dict[ZoneId, float] = {}
@@ -88,7 +81,7 @@ class PartitionMapKeeper:
     async def run(self) -> None:
         """Run until cancelled; a change is published one period later at the latest, changes within it
         together."""
-        forget = [mirror.listen(self._notice) for mirror in (self._reports, self._nodes)]
+        forget = [mirror.listen(self._notice) for mirror in (self._reports, self.nodes)]
         try:
             async with asyncio.TaskGroup() as tasks:
                 tasks.create_task(self._reports.run())
@@ -96,7 +89,7 @@ class PartitionMapKeeper:
                 while True:
                     self._changed.clear()
                     await self.publish_all()
-                    await asyncio.sleep(self._period_s)
+                    await asyncio.sleep(self.period_s)
                     await self._next_change()
         finally:
             for forget_watch in forget:
@@ -107,7 +100,7 @@ class PartitionMapKeeper:
 
     async def _next_change(self) -> None:
         """Wait for a change, at the latest until counters that were not worth a map of their own are due."""
-        quiet_s = QUIET_PERIODS * self._period_s
+        quiet_s = QUIET_PERIODS * self.period_s
         try:
             async with asyncio.timeout(quiet_s if self._put_off else EVERY_S):
                 await self._changed.wait()
@@ -116,12 +109,12 @@ class PartitionMapKeeper:
 
     async def publish_all(self) -> None:
         """Every zone that lives and of which a living node reports; dropped ones are removed."""
-        read_intents = (read(item, ZoneIntent.decode) for item in self._intents.below(self._keyspace.intents))
+        read_intents = (read(item, ZoneIntent.decode) for item in self.intents.below(self.keyspace.intents))
         intents = [item for item in read_intents if not isinstance(item, Unreadable)]
         partitions = {intent.zone.zone_id: intent.zone.partitions for intent in intents if not intent.dropped}
         # A copy each, because a thread merges: a zone of a million partitions takes seconds.
-        reports, nodes = self._reports.copy(), self._nodes.copy()
-        merged = await asyncio.to_thread(merge_reports, reports, nodes, self._keyspace, partitions)
+        reports, nodes = self._reports.copy(), self.nodes.copy()
+        merged = await asyncio.to_thread(merge_reports, reports, nodes, self.keyspace, partitions)
         self._put_off = False
         for zone_id, zone in merged.items():
             try:
@@ -134,14 +127,14 @@ class PartitionMapKeeper:
                 await self._remove(intent.zone.zone_id)
 
     async def _publish(self, zone_id: ZoneId, zone: MergedZone) -> None:
-        key = self._keyspace.zone_map(zone_id)
-        item = await self._metastore.get(key)
+        key = self.keyspace.zone_map(zone_id)
+        item = await self.metastore.get(key)
         before = read(item, ZoneMapPointer.decode)
         if isinstance(before, Unreadable):
             self._unreadable.waits(zone_id, before)
             return
         self._unreadable.goes_on(zone_id)
-        version = next_version(before, self._topology().version, zone.primaries)
+        version = next_version(before, self.topology().version, zone.primaries)
         sequence = before.sequence + 1 if before is not None else 1
         if before is not None and version == before.version and self._can_wait(zone_id, zone, before):
             return
@@ -149,17 +142,17 @@ class PartitionMapKeeper:
         data = await asyncio.to_thread(encode_map, header, zone.full)
         chunks = [data[at : at + CHUNK_BYTES] for at in range(0, len(data), CHUNK_BYTES)]
         guard = as_read(key, item)
-        prefix = self._keyspace.zone_map_chunks(zone_id, sequence)
+        prefix = self.keyspace.zone_map_chunks(zone_id, sequence)
         for number, chunk in enumerate(chunks):
-            put = await self._metastore.commit(Txn((guard,), (Put(f"{prefix}{number:05d}", chunk),)))
+            put = await self.metastore.commit(Txn((guard,), (Put(f"{prefix}{number:05d}", chunk),)))
             if not put.succeeded:
                 return
         sums = zone.primaries, zone.routes, zone.content
         unknown = before.unknown if before is not None else None
-        pointer = ZoneMapPointer(version, sequence, self._name, len(chunks), len(data), *sums, unknown=unknown)
-        older = DeleteRange(self._keyspace.zone_map_chunks(zone_id), prefix)
+        pointer = ZoneMapPointer(version, sequence, self.name, len(chunks), len(data), *sums, unknown=unknown)
+        older = DeleteRange(self.keyspace.zone_map_chunks(zone_id), prefix)
         written: tuple[Operation, ...] = (Put(key, pointer.encode()), older)
-        if (await self._metastore.commit(Txn((guard,), written))).succeeded:
+        if (await self.metastore.commit(Txn((guard,), written))).succeeded:
             self._written_at[zone_id] = asyncio.get_running_loop().time()
             log.info("partition map published", zone=zone_id, version=str(version), sequence=sequence)
 
@@ -169,15 +162,15 @@ class PartitionMapKeeper:
         if zone.content == before.content:
             return True
         quiet_s = asyncio.get_running_loop().time() - self._written_at.get(zone_id, -math.inf)
-        if zone.routes != before.routes or quiet_s >= QUIET_PERIODS * self._period_s:
+        if zone.routes != before.routes or quiet_s >= QUIET_PERIODS * self.period_s:
             return False
         self._put_off = True
         return True
 
     async def _remove(self, zone_id: ZoneId) -> None:
         try:
-            prefix = self._keyspace.zone_map(zone_id).removesuffix("map")
-            await self._metastore.commit(Txn((), (DeletePrefix(prefix),)))
+            prefix = self.keyspace.zone_map(zone_id).removesuffix("map")
+            await self.metastore.commit(Txn((), (DeletePrefix(prefix),)))
             self._removed.add(zone_id)
         except MetastoreError as error:
             log.info("partition map not removed", zone=zone_id, error=str(error))

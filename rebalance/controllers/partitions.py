@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 
 import structlog
 
@@ -102,32 +102,23 @@ class PartitionWriter:
         raise ContendedError(f"{len(left)} partitions of zone {zone_id} changed under every attempt")
 
 
+@dataclass(eq=False)
 class _ZoneRound:
     """One attempt at each partition that is left, from one reading of the zone."""
 
-    def __init__(
-        self,
-        metastore: Metastore,
-        keyspace: Keyspace,
-        zone_id: ZoneId,
-        named: NamedTarget,
-        written: Written,
-        *,
-        begins: bool,
-    ) -> None:
-        self._metastore = metastore
-        self._keyspace = keyspace
-        self._zone_id = zone_id
-        self._decisions = written.decisions
-        self._outcomes = written.outcomes
-        self._waiting = written.waiting
-        self._unreadable = written.unreadable
-        self._overtaken = written.overtaken
-        self._begins = begins
-        self._event_revision = named.target.pointer.event_revision
+    metastore: Metastore
+    keyspace: Keyspace
+    zone_id: ZoneId
+    named: NamedTarget
+    written: Written
+    _: KW_ONLY
+    begins: bool
+
+    def __post_init__(self) -> None:
+        self._event_revision = self.named.target.pointer.event_revision
         self._guards = (
-            unchanged(keyspace.target_pointer(zone_id), named.pointer_revision),
-            *named.fences,
+            unchanged(self.keyspace.target_pointer(self.zone_id), self.named.pointer_revision),
+            *self.named.fences,
         )
         self._again: list[int] = []
 
@@ -151,8 +142,8 @@ class _ZoneRound:
         return self._again
 
     async def _read(self) -> ZoneKeys:
-        prefix = self._keyspace.zone_partitions(self._zone_id)
-        snapshot = await self._metastore.range(prefix)
+        prefix = self.keyspace.zone_partitions(self.zone_id)
+        snapshot = await self.metastore.range(prefix)
         keys = ZoneKeys(prefix, snapshot.revision)
         for start in range(0, len(snapshot.items), KEYS_PER_SLICE):
             keys.add(snapshot.items[start : start + KEYS_PER_SLICE])
@@ -163,18 +154,18 @@ class _ZoneRound:
         batch: list[Planned] = []
         for number in numbers:
             try:
-                decision = self._decisions.decide(keys, number) or self._decide_alone(keys, number)
+                decision = self.written.decisions.decide(keys, number) or self._decide_alone(keys, number)
             except RecordNotReadableError as error:
-                self._unreadable[number] = error
+                self.written.unreadable[number] = error
                 continue
             if decision.transaction is None:
-                self._outcomes[decision.outcome] += 1
-                if self._decisions.is_overtaken(keys.trigger(number)):
-                    self._overtaken.add(number)
+                self.written.outcomes[decision.outcome] += 1
+                if self.written.decisions.is_overtaken(keys.trigger(number)):
+                    self.written.overtaken.add(number)
                 continue
             stable = keys.stable(number)
-            if not self._begins and decision.outcome is Outcome.PENDING_KEY_UPDATED and stable is not None:
-                self._waiting[number] = self._decisions.move(stable.value, number)
+            if not self.begins and decision.outcome is Outcome.PENDING_KEY_UPDATED and stable is not None:
+                self.written.waiting[number] = self.written.decisions.move(stable.value, number)
                 continue
             batch.append((number, decision.outcome, decision.transaction))
             if len(batch) == PARTITIONS_PER_REQUEST:
@@ -184,14 +175,14 @@ class _ZoneRound:
             yield batch
 
     def _decide_alone(self, keys: ZoneKeys, number: int) -> Decision:
-        partition = PartitionId(self._zone_id, number)
-        observed = observe(self._keyspace, keys.of(number))
-        seen = observed.get(partition) or Observed(self._keyspace.partition(partition))
-        return self._decisions.decide_alone(seen, number)
+        partition = PartitionId(self.zone_id, number)
+        observed = observe(self.keyspace, keys.of(number))
+        seen = observed.get(partition) or Observed(self.keyspace.partition(partition))
+        return self.written.decisions.decide_alone(seen, number)
 
     async def _commit(self, batch: list[Planned]) -> None:
         try:
-            result = await self._metastore.commit(Txn(self._guards, tuple(decided[2] for decided in batch)))
+            result = await self.metastore.commit(Txn(self._guards, tuple(decided[2] for decided in batch)))
         except MetastoreUnavailableError as error:
             if not error.outcome_unknown:
                 raise
@@ -199,10 +190,10 @@ class _ZoneRound:
             return
         if not result.succeeded:
             what = f"target {self._event_revision}, the epoch or the limits"
-            raise StaleTargetError(f"zone {self._zone_id}: {what} were replaced")
+            raise StaleTargetError(f"zone {self.zone_id}: {what} were replaced")
         for (number, outcome, _), response in zip(batch, result.responses, strict=True):
             if isinstance(response, TxnResult) and response.succeeded:
-                self._outcomes[outcome] += 1
+                self.written.outcomes[outcome] += 1
             else:
                 self._again.append(number)
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import structlog
 
@@ -78,23 +78,18 @@ class Serving:
     unasked: frozenset[PartitionId]
 
 
+@dataclass(eq=False)
 class PartitionRecovery:
     """Methods raise RefusedError for what is in the way, RECORD_NOT_READABLE among it, and MetastoreError."""
 
-    def __init__(
-        self,
-        metastore: Metastore,
-        keyspace: Keyspace,
-        probe: ServingProbe,
-        clock: Clock | None = None,
-        asking_s: float = ASKING_S,
-    ) -> None:
-        self._asking_s = asking_s
-        self._metastore = metastore
-        self._keyspace = keyspace
-        self._probe = probe
-        self._reader = ZoneReader(metastore, keyspace)
-        self._clock = clock or WallClock()
+    metastore: Metastore
+    keyspace: Keyspace
+    probe: ServingProbe
+    clock: Clock = field(default_factory=WallClock)
+    asking_s: float = ASKING_S
+
+    def __post_init__(self) -> None:
+        self._reader = ZoneReader(self.metastore, self.keyspace)
 
     async def read(self, zone_id: ZoneId) -> ZoneReading:
         """See ``ZoneReader.read``."""
@@ -170,7 +165,7 @@ class PartitionRecovery:
             zone=reading.intent.zone.name,
             event_revision=reading.event,
             catalog_version=reading.intent.version,
-            started_ms=self._clock.now_ms(),
+            started_ms=self.clock.now_ms(),
             by=origin.by,
             verified=origin.verified,
             reason=origin.reason,
@@ -178,8 +173,8 @@ class PartitionRecovery:
             tally=Tally(total=len(numbers)),
             partitions=tuple(numbers),
         )
-        key = self._keyspace.operation(operation.operation_id)
-        await self._metastore.commit(Txn((absent(key),), (Put(key, operation.encode()),)))
+        key = self.keyspace.operation(operation.operation_id)
+        await self.metastore.commit(Txn((absent(key),), (Put(key, operation.encode()),)))
 
     def plan(
         self,
@@ -203,10 +198,10 @@ class PartitionRecovery:
             for partition in waiting:
                 members = reading.view(partition).members.items()
                 urls = {node: member.client_url for node, member in members if member.client_url}
-                answers[partition] = await self._probe.serving(partition, urls)
+                answers[partition] = await self.probe.serving(partition, urls)
 
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(self._asking_s), asyncio.TaskGroup() as tasks:
+            async with asyncio.timeout(self.asking_s), asyncio.TaskGroup() as tasks:
                 for _ in range(min(CALLS_AT_ONCE, len(partitions))):
                     tasks.create_task(ask())
         return Serving(
@@ -233,7 +228,7 @@ class PartitionRecovery:
             if partition in serving.nodes:
                 reset = reset.refused(not_needed(serving.nodes[partition]))
             elif partition in serving.unasked:
-                reset = reset.refused(not_reached(self._asking_s))
+                reset = reset.refused(not_reached(self.asking_s))
             resets.append(reset)
         return resets
 
@@ -297,14 +292,14 @@ class PartitionRecovery:
         # A node that is back may have the better copy, or make a majority.
         given_up = reading.given_up.get(partition)
         left_out = left_out_by_reset(readable(given_up, GivenUpRecord.decode), reading.event, plan.left_out)
-        key = self._keyspace.given_up(partition)
+        key = self.keyspace.given_up(partition)
         noted = (Put(key, left_out.encode()),) if left_out is not None else ()
-        still_absent = (absent(self._keyspace.node(node)) for node in plan.absent[:GUARDED_NODES_MAX])
+        still_absent = (absent(self.keyspace.node(node)) for node in plan.absent[:GUARDED_NODES_MAX])
         compares = (
             *(*reading.guards, *also, *decision.transaction.compares, committed, as_read(key, given_up)),
             *still_absent,
         )
-        result = await self._metastore.commit(Txn(compares, (*decision.transaction.success, *noted)))
+        result = await self.metastore.commit(Txn(compares, (*decision.transaction.success, *noted)))
         if result.succeeded:
             log.warning(
                 "partition reset",
@@ -347,16 +342,16 @@ class PartitionRecovery:
     async def _write_restart(self, partition: PartitionId, plan: RestartPlan) -> None:
         """A request that is not carried out yet is asked for again: it is the same request."""
         value = RestartRecord(plan.cleanup).encode()
-        exists = self._keyspace.partition(partition).stable
-        item = await self._metastore.get(exists)
+        exists = self.keyspace.partition(partition).stable
+        item = await self.metastore.get(exists)
         guards = [as_read(exists, item)]
         for node in plan.nodes:
-            restart_item = await self._metastore.get(self._keyspace.restart(partition, node))
+            restart_item = await self.metastore.get(self.keyspace.restart(partition, node))
             readable(restart_item, RestartRecord.decode)
-            name = self._keyspace.restart(partition, node)
+            name = self.keyspace.restart(partition, node)
             guards.append(as_read(name, restart_item))
-        puts = tuple(Put(self._keyspace.restart(partition, node), value) for node in plan.nodes)
-        if not (await self._metastore.commit(Txn(tuple(guards), puts))).succeeded:
+        puts = tuple(Put(self.keyspace.restart(partition, node), value) for node in plan.nodes)
+        if not (await self.metastore.commit(Txn(tuple(guards), puts))).succeeded:
             message = f"partition {partition.partition} changed meanwhile"
             raise RefusedError(ErrorKind.CLUSTER_NOT_IDLE, message)
 

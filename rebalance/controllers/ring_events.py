@@ -22,8 +22,6 @@ from rebalance.core.keyspace.keys import Keyspace
 from rebalance.core.keyspace.readable import RecordNotReadableError, readable
 from rebalance.core.keyspace.txn import (
     Compare,
-    CompareOp,
-    CompareTarget,
     Delete,
     DeleteRange,
     Operation,
@@ -31,6 +29,7 @@ from rebalance.core.keyspace.txn import (
     Txn,
     absent,
     as_read,
+    present,
     unchanged,
 )
 from rebalance.core.partition_maps.topology_version import DiscoveryEvent, TopologyVersion, Trigger
@@ -77,35 +76,29 @@ class RingRules:
 DEFAULT_RULES = RingRules()
 
 
+@dataclass(eq=False)
 class RingEvents:
     """Every write is one transaction, which compares the ring's end as ``mirror`` has seen it."""
 
-    def __init__(
-        self,
-        metastore: Metastore,
-        keyspace: Keyspace,
-        mirror: RingReader,
-        rules: RingRules = DEFAULT_RULES,
-    ) -> None:
-        self._metastore = metastore
-        self._keyspace = keyspace
-        self._mirror = mirror
-        self._rules = rules
+    metastore: Metastore
+    keyspace: Keyspace
+    mirror: RingReader
+    rules: RingRules = DEFAULT_RULES
 
     async def act(self, action: RingAction | AppendZones, fence: Compare) -> int:
         """The revision of the write; 0: a guard did not hold. ``fence``: of all that controllers write. Raises
         MetastoreError."""
-        keys = self._keyspace
+        keys = self.keyspace
         epoch = await self._epoch() if isinstance(action, JoinServer) else 0
         # After the last wait: an event of another controller may arrive in each.
-        if not isinstance(action, RetireHeartbeat) and action.after != self._mirror.state.number:
+        if not isinstance(action, RetireHeartbeat) and action.after != self.mirror.state.number:
             # Another controller's event came after the decision, which is taken anew.
             return 0
         match action:
             case JoinServer(_, name, incarnation):
                 key = keys.store_server(name, incarnation)
-                beats = Compare(key, CompareTarget.CREATE_REVISION, CompareOp.GREATER, 0)
-                order = self._mirror.state.number + 1
+                beats = present(key)
+                order = self.mirror.state.number + 1
                 # After an adoption: no version comes again that the lost life of the metastore had.
                 lowest = TopologyVersion(first_major(epoch) + 1)
                 event = self._event(Trigger.NODE_JOINED, name, order)
@@ -120,7 +113,7 @@ class RingEvents:
                 return await self._append(event, incarnation, (unchanged(key, revision), fence), besides)
             case EvictServer(_, name):
                 key = keys.eviction(name)
-                guards = (absent(key), fence, *self._mirror.next_event_guards())
+                guards = (absent(key), fence, *self.mirror.next_event_guards())
                 evicted = await self._commit(Txn(guards, (Put(key, b""),)))
                 if evicted:
                     log.warning("store server evicted", server=name)
@@ -129,7 +122,7 @@ class RingEvents:
                 key = keys.store_server(name, incarnation)
                 return await self._commit(Txn((unchanged(key, revision), fence), (Delete(key),)))
             case AppendZones(_, trigger, zones, dead):
-                version = self._mirror.state.cluster.version_after(trigger)
+                version = self.mirror.state.cluster.version_after(trigger)
                 event = DiscoveryEvent(version, trigger, zones=zones, dead=dead)
                 return await self._append(event, "", (fence,))
 
@@ -141,27 +134,27 @@ class RingEvents:
     async def _trim(self, fence: Compare) -> int:
         """Write the ring's state in place of events that are old. Returns the revision, 0 where nothing was
         due or a guard did not hold."""
-        keys, state = self._keyspace, self._mirror.state
-        if state.number - self._mirror.snapshot_number < self._rules.events_kept:
+        keys, state = self.keyspace, self.mirror.state
+        if state.number - self.mirror.snapshot_number < self.rules.events_kept:
             return 0
-        last = state.number - self._rules.events_kept
+        last = state.number - self.rules.events_kept
         events = DeleteRange(keys.exchange_event(0), keys.exchange_event(last + 1))
-        guards = (fence, *self._mirror.next_event_guards())
+        guards = (fence, *self.mirror.next_event_guards())
         # Of who went, a reader needs those that no result knows of; it has all results of now.
-        kept = state.since(self._mirror.results.version)
+        kept = state.since(self.mirror.results.version)
         return await self._commit(Txn(guards, (Put(keys.exchange_ring, encode_ring(kept)), events)))
 
     async def _fold(self, fence: Compare) -> int:
         """Write what all results say, of zones that the ring has, in place of results that are old. Returns the
         revision, 0 where nothing was due or a guard did not hold. Chunks that it leaves without a head go with
         the next folding."""
-        keys, names = self._keyspace, self._mirror.result_names
-        if len(names) < 2 * self._rules.results_kept:
+        keys, names = self.keyspace, self.mirror.result_names
+        if len(names) < 2 * self.rules.results_kept:
             return 0
-        results, zones = self._mirror.results, self._mirror.state.cluster.zones
-        guards = (fence, self._mirror.fold_guard())
+        results, zones = self.mirror.results, self.mirror.state.cluster.zones
+        guards = (fence, self.mirror.fold_guard())
         # Whoever else folds at this revision writes the same.
-        name = f"{self._mirror.revision:020d}"
+        name = f"{self.mirror.revision:020d}"
         parts = keys.folded_result_parts(name)
         kept = {zone: dict(enumerate(each)) for zone, each in results.outcomes.items() if zone in zones}
         chunks = 0
@@ -171,7 +164,7 @@ class RingEvents:
         operations = (
             Put(keys.folded_results, encode_fold(FoldHead(results.version, name, chunks))),
             DeleteRange(keys.folded_result_parts(""), parts),
-            DeleteRange(keys.exchange_results, names[-self._rules.results_kept]),
+            DeleteRange(keys.exchange_results, names[-self.rules.results_kept]),
         )
         revision = await self._commit(Txn(guards, operations))
         if revision:
@@ -179,15 +172,15 @@ class RingEvents:
         return revision
 
     def _event(self, trigger: Trigger, name: str, order: int = 0) -> DiscoveryEvent:
-        return DiscoveryEvent(self._mirror.state.cluster.version_after(trigger), trigger, name, order)
+        return DiscoveryEvent(self.mirror.state.cluster.version_after(trigger), trigger, name, order)
 
     async def _epoch(self) -> int:
         """Read the epoch as the fence of every write compares it. Raises RecordNotReadableError."""
-        record = readable(await self._metastore.get(self._keyspace.epoch), EpochRecord.decode)
+        record = readable(await self.metastore.get(self.keyspace.epoch), EpochRecord.decode)
         return (record or EpochRecord()).epoch
 
     def _without_suspicions(self, name: str) -> tuple[Delete, ...]:
-        return tuple(Delete(key) for key in self._mirror.suspicions(name)[:SUSPICIONS_MAX])
+        return tuple(Delete(key) for key in self.mirror.suspicions(name)[:SUSPICIONS_MAX])
 
     async def _append(
         self,
@@ -196,9 +189,9 @@ class RingEvents:
         guards: tuple[Compare, ...],
         besides: tuple[Operation, ...] = (),
     ) -> int:
-        number = self._mirror.state.number + 1
-        put = Put(self._keyspace.exchange_event(number), encode_event(RingRecord(number, event, incarnation)))
-        guards = (*guards, *self._mirror.next_event_guards())
+        number = self.mirror.state.number + 1
+        put = Put(self.keyspace.exchange_event(number), encode_event(RingRecord(number, event, incarnation)))
+        guards = (*guards, *self.mirror.next_event_guards())
         revision = await self._commit(Txn(guards, (put, *besides)))
         if revision:
             zones = [spec.zone_id for spec in event.zones]
@@ -207,7 +200,7 @@ class RingEvents:
         return revision
 
     async def _commit(self, txn: Txn) -> int:
-        result = await self._metastore.commit(txn)
+        result = await self.metastore.commit(txn)
         return result.revision if result.succeeded else 0
 
 
@@ -217,49 +210,43 @@ SEEN_S = 5.0
 """Limit of the wait for one's own write in the mirror."""
 
 
+@dataclass(eq=False)
 class RingStandby:
     """``mirror``: of the whole keyspace, kept by the caller, over which ``ring`` reads. ``steady`` is a clock
     that nobody sets."""
 
-    def __init__(
-        self,
-        metastore: MetastoreHistory,
-        keyspace: Keyspace,
-        mirror: KeyspaceMirror,
-        ring: RingReader,
-        steady: Clock,
-        ttl_ms: int = StoreLimits().ttl_ms,
-    ) -> None:
-        self._metastore = metastore
-        self._keyspace = keyspace
-        self._mirror = mirror
-        self._ring = ring
-        self._steady = steady
-        self._ttl_ms = ttl_ms
-        self._events = RingEvents(metastore, keyspace, ring)
+    metastore: MetastoreHistory
+    keyspace: Keyspace
+    mirror: KeyspaceMirror
+    ring: RingReader
+    steady: Clock
+    ttl_ms: int = StoreLimits().ttl_ms
+
+    def __post_init__(self) -> None:
+        self._events = RingEvents(self.metastore, self.keyspace, self.ring)
 
     async def run(self) -> None:
         """Run until cancelled. Clocks begin anew each time that nobody leads any more."""
-        await self._mirror.loaded()
+        await self.mirror.loaded()
         while True:
-            keeper = RingKeeper(self._ttl_ms)
-            while self._mirror.get(self._keyspace.controller_leader) is None:
+            keeper = RingKeeper(self.ttl_ms)
+            while self.mirror.get(self.keyspace.controller_leader) is None:
                 await asyncio.sleep(await self._look(keeper))
             await asyncio.sleep(LOOK_S)
 
     async def _look(self, keeper: RingKeeper) -> float:
         """Does what is due; the time until the next look."""
         try:
-            action = keeper.look(self._steady.now_ms(), self._ring.view) if self._ring.is_used else None
-            epoch = self._mirror.get(self._keyspace.epoch)
+            action = keeper.look(self.steady.now_ms(), self.ring.view) if self.ring.is_used else None
+            epoch = self.mirror.get(self.keyspace.epoch)
             if action is None or (readable(epoch, EpochRecord.decode) or EpochRecord()).halted:
                 return LOOK_S
             if isinstance(action, JoinServer) and await self._are_targets_gone():
                 return RETRY_S
-            revision = await self._events.act(action, as_read(self._keyspace.epoch, epoch))
+            revision = await self._events.act(action, as_read(self.keyspace.epoch, epoch))
             if revision:
                 log.warning("the ring is kept without a controller", action=repr(action))
-                await self._mirror.wait_until(lambda: self._mirror.revision >= revision, SEEN_S)
+                await self.mirror.wait_until(lambda: self.mirror.revision >= revision, SEEN_S)
         except (MetastoreError, RecordNotReadableError) as error:
             log.info("the ring is not kept", error=str(error))
             return RETRY_S
@@ -268,9 +255,9 @@ class RingStandby:
     async def _are_targets_gone(self) -> bool:
         """Check that lists that a server reads when it joins are compacted by now: a controller sets them
         anew."""
-        for zone_id, spec in self._ring.state.cluster.zones.items():
+        for zone_id, spec in self.ring.state.cluster.zones.items():
             try:
-                await self._metastore.range_at(self._keyspace.intent(zone_id), spec.targets)
+                await self.metastore.range_at(self.keyspace.intent(zone_id), spec.targets)
             except HistoryGoneError:
                 return True
         return False

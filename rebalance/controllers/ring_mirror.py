@@ -9,8 +9,7 @@ from rebalance.core.keyspace.keys import Keyspace
 from rebalance.core.keyspace.readable import RecordNotReadableError, Unreadable, read, readable
 from rebalance.core.keyspace.txn import Compare, KeyValue, absent, as_read
 from rebalance.exchange.core.exchange_messages import PartitionOutcome, ResultState
-from rebalance.metastore.mirror import KeyspaceCopy, KeyspaceMirror, Listener
-from rebalance.ports.metastore import Metastore
+from rebalance.metastore.mirror import KeyspaceCopy
 from rebalance.store.core.ownership import StoreOwnership
 from rebalance.store.core.ring_keeper import RingView, SeenHeartbeat
 from rebalance.store.core.ring_records import (
@@ -205,28 +204,6 @@ def _seen(item: KeyValue, keys: Keyspace) -> SeenHeartbeat:
     beat = read(item, decode_beat)
     cut_from, ttl_ms = ((), 0) if isinstance(beat, Unreadable) else (beat.cut_from, beat.ttl_ms)
     return SeenHeartbeat(*_names(item, keys.exchange_servers), item.mod_revision, cut_from, ttl_ms)
-
-
-class RingMirror(RingReader):
-    """``follow`` keeps a mirror of its own current."""
-
-    def __init__(self, metastore: Metastore, keyspace: Keyspace) -> None:
-        self._followed = KeyspaceMirror(metastore, keyspace.exchange)
-        super().__init__(self._followed, keyspace)
-
-    async def follow(self) -> None:
-        """Run until cancelled."""
-        await self._followed.run()
-
-    async def loaded(self) -> None:
-        await self._followed.loaded()
-
-    def listen(self, listener: Listener) -> None:
-        self._followed.listen(listener)
-
-    async def until(self, revision: int, timeout_s: float) -> None:
-        """Wait until a write of that revision is seen, for at most ``timeout_s``."""
-        await self._followed.wait_until(lambda: self._followed.revision >= revision, timeout_s)
 
 
 def _names(item: KeyValue, prefix: str) -> tuple[str, str]:

@@ -144,7 +144,7 @@ class ControllerRuntime:
         self._operations = OperationKeeper(
             metastore, keyspace, clock, self._limits, self._background, self._owners, measures, self._drained
         )
-        self._operations.listen(self._look_at_turn)
+        self._operations.mirror.listen(self._look_at_turn)
         self._admission = MoveAdmission(
             metastore, keyspace, clock, self._member_limits, self._rewrite, self._first_operation, self._stored
         )
@@ -214,7 +214,7 @@ class ControllerRuntime:
         self._nodes.listen(self._joiners.notice)
         if self._resets is not None:
             self._nodes.listen(self._resets.notice)
-            self._admission.listen(lambda _changed: self._look_at_lost())
+            self._admission.limits_key.listen(self._look_at_lost)
         self._drains.listen(lambda _changed: self._topology.notice())
         await self._keep_all(
             {
@@ -223,9 +223,9 @@ class ControllerRuntime:
                 "controllers: nodes": self._nodes.run,
                 "controllers: drains": self._drains.run,
                 "controllers: contact": self._contact.run,
-                "controllers: limits": self._admission.follow,
-                "controllers: operations": self._operations.follow,
-                "controllers: joiners": self._joiners.follow,
+                "controllers: limits": self._admission.limits_key.run,
+                "controllers: operations": self._operations.mirror.run,
+                "controllers: joiners": self._joiners.mirror.run,
                 "controllers: leadership": lambda: self._leadership.run(self._lead),
             }
         )
@@ -304,7 +304,7 @@ class ControllerRuntime:
         operation = self._operations.first()
         return (operation.zone_id, operation.operation_id) if operation is not None else None
 
-    def _look_at_turn(self) -> None:
+    def _look_at_turn(self, _changed: frozenset[str]) -> None:
         """Look at the next operation, which may be the first now."""
         if self._admission.limits.one_operation:
             self._admission.look_again()
@@ -331,8 +331,8 @@ class ControllerRuntime:
         await self._open.wait()
         await self._intents.loaded()
         await self._nodes.loaded()
-        await self._admission.loaded()
-        await self._operations.loaded()
+        await self._admission.limits_key.loaded()
+        await self._operations.mirror.loaded()
         self._zones.forget()
         self._due.clear()
         if self._resets is not None:
@@ -398,7 +398,7 @@ class ControllerRuntime:
             return error
         return None
 
-    def _look_at_lost(self) -> None:
+    def _look_at_lost(self, _changed: frozenset[str]) -> None:
         """The limits say how long a loss must last."""
         for zone_id in self._resets.waiting if self._resets is not None else ():
             self._queue.add(zone_id)

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import structlog
 
@@ -20,7 +20,7 @@ from catalog.core.zone import DEFAULT_LOSS_POLICY, STORE_ENGINE, Zone, ZoneId, Z
 from rebalance.controllers.clock import Clock, sleep_unless
 from rebalance.controllers.partitions import ASSIGNMENT_FIELDS, PARTITIONS_PER_REQUEST
 from rebalance.controllers.ring_events import DEFAULT_RULES, RingEvents, RingRules
-from rebalance.controllers.ring_mirror import RingMirror
+from rebalance.controllers.ring_mirror import RingReader
 from rebalance.core.admission.limit_options import JOINER_S
 from rebalance.core.assignments.guarded_write import Observed, Outcome
 from rebalance.core.keyspace.keys import Keyspace, PartitionId
@@ -202,38 +202,32 @@ Fence = Callable[[], Awaitable[Compare]]
 """Returns once controllers may write, with the guard of it."""
 
 
+@dataclass(eq=False)
 class StoreControl:
     """``run`` it in the controller that leads. ``steady`` is a clock that nobody sets; ``joiner_s``: the limit
     of how long a joiner may be gone."""
 
-    def __init__(
-        self,
-        metastore: MetastoreHistory,
-        keyspace: Keyspace,
-        mirrors: ClusterMirrors,
-        fence: Fence,
-        steady: Clock,
-        background: Background | None = None,
-        rules: RingRules = DEFAULT_RULES,
-        joiner_s: Callable[[], int] = lambda: JOINER_S,
-    ) -> None:
-        self._background = background or Background(restarts=False)
-        self._metastore = metastore
-        self._keyspace = keyspace
-        self._fence = fence
-        self._steady = steady
-        self._ttl_ms = rules.ttl_ms
-        self._ring = RingMirror(metastore, keyspace)
-        self._events = RingEvents(metastore, keyspace, self._ring, rules)
-        self._zones = StoreZones(metastore, keyspace, mirrors, self._background)
-        self._keeper = RingKeeper(rules.ttl_ms)
+    metastore: MetastoreHistory
+    keyspace: Keyspace
+    mirrors: ClusterMirrors
+    fence: Fence
+    steady: Clock
+    background: Background = field(default_factory=lambda: Background(restarts=False))
+    rules: RingRules = DEFAULT_RULES
+    joiner_s: Callable[[], int] = lambda: JOINER_S
+
+    def __post_init__(self) -> None:
+        self._mirror = KeyspaceMirror(self.metastore, self.keyspace.exchange)
+        self._ring = RingReader(self._mirror, self.keyspace)
+        self._events = RingEvents(self.metastore, self.keyspace, self._ring, self.rules)
+        self._zones = StoreZones(self.metastore, self.keyspace, self.mirrors, self.background)
+        self._keeper = RingKeeper(self.rules.ttl_ms)
         self._held_out: frozenset[str] = frozenset()
         self._unreadable = UnreadableLog()
         self._wake = asyncio.Event()
         self._set_ms: int | None = None
         self._targets: dict[ZoneId, tuple[int, Lists | None]] = {}
         self._switched: dict[ZoneId, tuple[int, Compare, frozenset[str]]] = {}
-        self._joiner_s = joiner_s
         self._awaited: dict[ZoneId, frozenset[str]] = {}
         self._away_ms: dict[str, int] = {}
         """Time since which joiners of any zone are not in the ring."""
@@ -241,10 +235,10 @@ class StoreControl:
         self.stored: frozenset[ZoneId] = frozenset()
         """Zones that store servers keep, as of the last look."""
         self._told: list[Callable[[frozenset[ZoneId]], None]] = []
-        self._catalog = mirrors.intents, mirrors.nodes
+        self._catalog = self.mirrors.intents, self.mirrors.nodes
         for mirror in self._catalog:
             mirror.listen(self._on_catalog)
-        self._ring.listen(lambda _changed: self._wake.set())
+        self._mirror.listen(lambda _changed: self._wake.set())
 
     def listen(self, told: Callable[[frozenset[ZoneId]], None]) -> None:
         """``told`` is called with the zones by which ``stored`` has changed."""
@@ -252,7 +246,7 @@ class StoreControl:
 
     async def run(self) -> None:
         """Run until cancelled."""
-        self._keeper = RingKeeper(self._ttl_ms)
+        self._keeper = RingKeeper(self.rules.ttl_ms)
         self._set_ms = None
         self._targets.clear()
         self._switched.clear()
@@ -263,14 +257,14 @@ class StoreControl:
         for mirror in self._catalog:
             await mirror.loaded()
         async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(self._background.keep("leader: ring", self._ring.follow))
-            await self._ring.loaded()
+            tasks.create_task(self.background.keep("leader: ring", self._mirror.run))
+            await self._mirror.loaded()
             while True:
                 self._wake.clear()
                 if await self._look(tasks):
                     continue
-                timer_ms = self._steady.now_ms() + LOOK_MS if self._ring.is_used else None
-                await sleep_unless(self._steady, timer_ms, self._wake)
+                timer_ms = self.steady.now_ms() + LOOK_MS if self._ring.is_used else None
+                await sleep_unless(self.steady, timer_ms, self._wake)
                 await asyncio.sleep(MERGE_S)
 
     def owners(self, zone_id: ZoneId, partition: int) -> StoreOwners | None:
@@ -284,7 +278,7 @@ class StoreControl:
     async def _look(self, tasks: asyncio.TaskGroup) -> bool:
         """Look once; True if something was written, so that the next thing may be due."""
         try:
-            fence = await self._fence()
+            fence = await self.fence()
             opened = frozenset(self._ring.state.cluster.zones)
             if opened != self._opened:
                 self._opened = opened
@@ -296,7 +290,7 @@ class StoreControl:
                         told(before ^ self.stored)
             written = await self._append(fence) or await self._events.compact(fence)
             if written:
-                await self._ring.until(written, SEEN_S)
+                await self._mirror.wait_until(lambda: self._mirror.revision >= written, SEEN_S)
                 return True
             gone = self._gone()
             for zone_id in self._ring.state.cluster.zones:
@@ -317,13 +311,13 @@ class StoreControl:
         """The next event that is due. Zones first: who joins must be able to read their lists."""
         action: RingAction | AppendZones | None = await self._zone_event()
         if action is None:
-            action = self._keeper.look(self._steady.now_ms(), self._ring.view)
+            action = self._keeper.look(self.steady.now_ms(), self._ring.view)
             self._note_held_out()
             if isinstance(action, JoinServer) and await self._are_targets_gone():
                 action = await self._zone_event()
         written = await self._events.act(action, fence) if action is not None else 0
         if written and isinstance(action, AppendZones):
-            self._set_ms = self._steady.now_ms()
+            self._set_ms = self.steady.now_ms()
         return written
 
     def _note_held_out(self) -> None:
@@ -340,19 +334,19 @@ class StoreControl:
             known = self._targets.get(zone_id)
             if zone_id in placed and (known is None or known[0] != spec.targets):
                 self._targets[zone_id] = spec.targets, await self._lists_at(zone_id, spec.targets)
-        now_ms = self._steady.now_ms()
+        now_ms = self.steady.now_ms()
         may_set = self._set_ms is None or now_ms - self._set_ms >= SET_MS
         targets = {zone_id: lists for zone_id, (_, lists) in self._targets.items()}
         return next_zone_event(self._ring.state, placed.values(), self._zones.dropped, targets, may_set=may_set)
 
     async def _lists_at(self, zone_id: ZoneId, revision: int) -> Lists | None:
         """Return the lists as of a revision; None: they are compacted."""
-        prefix = self._keyspace.zone_partitions(zone_id)
+        prefix = self.keyspace.zone_partitions(zone_id)
         try:
-            snapshot = await self._metastore.range_at(prefix, revision)
+            snapshot = await self.metastore.range_at(prefix, revision)
         except HistoryGoneError:
             return None
-        return assigned_lists(self._keyspace, snapshot.items)
+        return assigned_lists(self.keyspace, snapshot.items)
 
     async def _are_targets_gone(self) -> bool:
         """Check that lists that a server reads when it joins are compacted by now: then they are set anew, as
@@ -360,7 +354,7 @@ class StoreControl:
         gone = False
         for zone_id, spec in self._ring.state.cluster.zones.items():
             try:
-                await self._metastore.range_at(self._keyspace.intent(zone_id), spec.targets)
+                await self.metastore.range_at(self.keyspace.intent(zone_id), spec.targets)
             except HistoryGoneError:
                 self._targets[zone_id] = spec.targets, None
                 gone = await self._zones.refresh(zone_id) or gone
@@ -370,12 +364,12 @@ class StoreControl:
 
     def _gone(self) -> frozenset[str]:
         """Joiners that are not in the ring for longer than they may be."""
-        now_ms = self._steady.now_ms()
+        now_ms = self.steady.now_ms()
         cluster = self._ring.state.cluster
         awaited = frozenset[str]().union(*(self._awaited.get(zone_id, ()) for zone_id in cluster.zones))
         awaited -= cluster.servers.keys()
         self._away_ms = {name: since_ms for name, since_ms in self._away_ms.items() if name in awaited}
-        limit_ms = 1_000 * self._joiner_s()
+        limit_ms = 1_000 * self.joiner_s()
         return frozenset(name for name, since_ms in self._away_ms.items() if now_ms - since_ms >= limit_ms)
 
     async def _switch(self, zone_id: ZoneId, gone: frozenset[str], fence: Compare) -> None:
@@ -391,11 +385,11 @@ class StoreControl:
         servers, away = self._ring.state.cluster.servers.keys(), frozenset[str]()
         given_up: dict[str, KeyValue] = {}
         if gone:
-            prefix = self._keyspace.zone_given_up(zone_id)
-            given_up = {item.key: item for item in (await self._metastore.range(prefix)).items}
+            prefix = self.keyspace.zone_given_up(zone_id)
+            given_up = {item.key: item for item in (await self.metastore.range(prefix)).items}
         moves: dict[Outcome, list[Txn]] = {}
         for number, observed in self._zones.moving(zone_id):
-            key = self._keyspace.given_up(PartitionId(zone_id, number))
+            key = self.keyspace.given_up(PartitionId(zone_id, number))
             try:
                 away |= joiners_away(observed, servers)
                 decision = decide_on_move(
@@ -411,7 +405,7 @@ class StoreControl:
         # What a guard refused has changed since, and comes again with that change.
         self._awaited[zone_id], self._switched[zone_id] = away, seen
         for name in away:
-            self._away_ms.setdefault(name, self._steady.now_ms())
+            self._away_ms.setdefault(name, self.steady.now_ms())
         for outcome, writes in moves.items():
             await self._write(zone_id, outcome, writes, fence)
 
@@ -420,7 +414,7 @@ class StoreControl:
         done = revision = 0
         for first in range(0, len(moves), PARTITIONS_PER_REQUEST):
             batch = tuple(moves[first : first + PARTITIONS_PER_REQUEST])
-            result = await self._metastore.commit(Txn((fence, self._ring.result_guard()), batch))
+            result = await self.metastore.commit(Txn((fence, self._ring.result_guard()), batch))
             done += sum(isinstance(each, TxnResult) and each.succeeded for each in result.responses)
             revision = result.revision if result.succeeded else revision
         if done:

@@ -14,7 +14,7 @@ import asyncio
 import uuid
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 import structlog
@@ -105,34 +105,27 @@ class Adoption:
     dropped: tuple[str, ...]
 
 
+@dataclass(eq=False)
 class StoreGuard:
     """``publish`` sends every unsent intent to the metastore. ``mirror`` is one of the whole keyspace.
     ``held_zone``: the highest id of which nodes report that they hold something."""
 
-    def __init__(
-        self,
-        marks: AsyncMarks,
-        metastore: Watched,
-        mirror: KeyspaceMirror,
-        keyspace: Keyspace,
-        publish: Callable[[], Awaitable[int]],
-        background: Background | None = None,
-        held_zone: Callable[[], ZoneId] = lambda: NO_ZONE,
-    ) -> None:
-        self._held_zone = held_zone
-        self._background = background or Background(restarts=False)
-        self._marks = marks
-        self._metastore = metastore
-        self._keyspace = keyspace
-        self._publish = publish
-        self._newest = NewestIntent(mirror, keyspace)
+    marks: AsyncMarks
+    metastore: Watched
+    mirror: KeyspaceMirror
+    keyspace: Keyspace
+    publish: Callable[[], Awaitable[int]]
+    background: Background = field(default_factory=lambda: Background(restarts=False))
+    held_zone: Callable[[], ZoneId] = lambda: NO_ZONE
+
+    def __post_init__(self) -> None:
+        self._newest = NewestIntent(self.mirror, self.keyspace)
         self._state: StoreState | None = None
         self._one_at_a_time = asyncio.Lock()
         self._wake = asyncio.Event()
         self._unmarked = 0
-        self._mirror = mirror
         self._unreadable = UnreadableLog()
-        mirror.listen(self._on_change)
+        self.mirror.listen(self._on_change)
 
     @property
     def state(self) -> StoreState | None:
@@ -173,7 +166,7 @@ class StoreGuard:
             except (MetastoreError, StoreError) as error:
                 log.info("the stores were not compared", error=str(error))
             except Exception as error:
-                self._background.defect("the stores' comparison", error)
+                self.background.defect("the stores' comparison", error)
             with suppress(TimeoutError):
                 async with asyncio.timeout(CHECK_S):
                     await self._wake.wait()
@@ -200,22 +193,22 @@ class StoreGuard:
             if state.divergence is None:
                 return None
             log.warning("metastore is adopted", reason=state.divergence.reason)
-            items = (await self._metastore.range(self._keyspace.intents)).items
-            named = [item for item in items if self._keyspace.parse_intent(item.key) is not None]
+            items = (await self.metastore.range(self.keyspace.intents)).items
+            named = [item for item in items if self.keyspace.parse_intent(item.key) is not None]
             intents = [readable(item, ZoneIntent.decode) for item in named]
-            known = await self._marks.truth(None)
-            epoch_key = await self._metastore.get(self._keyspace.epoch)
+            known = await self.marks.truth(None)
+            epoch_key = await self.metastore.get(self.keyspace.epoch)
             before = readable(epoch_key, EpochRecord.decode) or EpochRecord()
             lost = before.lost_life
             # Above all that anybody has seen: an epoch that was lost, too, never comes again.
             past = (before.epoch, known.mark.epoch if known.mark else FIRST_EPOCH, lost.epoch if lost else 0)
             epoch = max(past) + 1
             mark = MetastoreMark(epoch, 0, "", state.cluster_id)
-            adopted = await self._marks.adopt(intents, mark, self._held_zone())
-            while await self._publish():
+            adopted = await self.marks.adopt(intents, mark, self.held_zone())
+            while await self.publish():
                 pass
             await self._open_epoch(epoch)
-            await self._mirror.wait_until(lambda: self._seen_epoch() >= epoch, MIRROR_S)
+            await self.mirror.wait_until(lambda: self._seen_epoch() >= epoch, MIRROR_S)
             after = await self._check()
             if after.divergence is not None:
                 raise StoreError(ErrorKind.METASTORE_DIVERGED, f"adopted, but {after.divergence.reason}")
@@ -261,15 +254,15 @@ class StoreGuard:
 
     async def _compare(self) -> tuple[CatalogTruth, TxnResult, Condition, Divergence | None]:
         newest = self._newest.intent
-        truth = await self._marks.truth(newest)
-        condition = await self._metastore.condition()
-        keys = self._keyspace
+        truth = await self.marks.truth(newest)
+        condition = await self.metastore.condition()
+        keys = self.keyspace
         names = [keys.epoch, keys.mark]
         if newest is not None:
             names.append(keys.intent(newest.zone.zone_id))
         if truth.sent is not None:
             names.append(keys.intent(truth.sent.zone_id))
-        store = await self._metastore.commit(Txn((), tuple(Get(name) for name in names)))
+        store = await self.metastore.commit(Txn((), tuple(Get(name) for name in names)))
         epoch, mark = store.only(0), store.only(1)
         if newest is not None and read(store.only(2), ZoneIntent.decode) != newest:
             # The mirror was behind, or the intent has moved on: the next look will tell.
@@ -304,10 +297,10 @@ class StoreGuard:
         if truth.mark is None or (changed and self._unmarked >= MARK_CHECKS):
             self._unmarked = 0
             nonce = uuid.uuid4().hex
-            guard = as_read(self._keyspace.mark, mark)
-            written = await self._metastore.commit(Txn((guard,), (Put(self._keyspace.mark, nonce.encode()),)))
+            guard = as_read(self.keyspace.mark, mark)
+            written = await self.metastore.commit(Txn((guard,), (Put(self.keyspace.mark, nonce.encode()),)))
             if written.succeeded:
-                await self._marks.record_mark(MetastoreMark(record.epoch, written.revision, nonce, cluster_id))
+                await self.marks.record_mark(MetastoreMark(record.epoch, written.revision, nonce, cluster_id))
 
     async def _open_epoch(self, epoch: int) -> None:
 
@@ -316,16 +309,16 @@ class StoreGuard:
             is_open = record.epoch >= epoch and not record.halted
             return None if is_open else replace(record, epoch=epoch, halted="", lost=None).encode()
 
-        await update_key(self._metastore, self._keyspace.epoch, opened)
+        await update_key(self.metastore, self.keyspace.epoch, opened)
 
     def _seen_epoch(self) -> int:
-        record = read(self._mirror.get(self._keyspace.epoch), EpochRecord.decode)
+        record = read(self.mirror.get(self.keyspace.epoch), EpochRecord.decode)
         return record.epoch if isinstance(record, EpochRecord) else FIRST_EPOCH
 
     async def _write_epoch(self, item: KeyValue | None, record: EpochRecord) -> bool:
-        guard = as_read(self._keyspace.epoch, item)
-        put = Put(self._keyspace.epoch, record.encode())
-        return (await self._metastore.commit(Txn((guard,), (put,)))).succeeded
+        guard = as_read(self.keyspace.epoch, item)
+        put = Put(self.keyspace.epoch, record.encode())
+        return (await self.metastore.commit(Txn((guard,), (put,)))).succeeded
 
     def _report(self, state: StoreState) -> None:
         before = self._state or StoreState()

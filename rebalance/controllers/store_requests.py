@@ -89,6 +89,7 @@ class LossReset:
         return f"a server of its in-sync set ({', '.join(self.after.in_sync)}) went meanwhile: ask again"
 
 
+@dataclass(eq=False)
 class StoreRequests:
     """Methods raise RefusedError (ENGINE_UNSUPPORTED, CLUSTER_NOT_IDLE, RECOVERY_NOT_NEEDED), StoreError while
     nothing may be written or the ring cannot be read, and MetastoreError.
@@ -96,28 +97,20 @@ class StoreRequests:
     ``mirror``: of the whole keyspace, over which ``ring`` reads. ``is_store``: whether a zone that the ring
     does not have yet is one of store servers."""
 
-    def __init__(
-        self,
-        metastore: Metastore,
-        keyspace: Keyspace,
-        mirror: KeyspaceMirror,
-        ring: RingReader,
-        is_store: Callable[[ZoneId], bool],
-        wait_s: float = WAIT_S,
-        tls: TlsFiles | None = None,
-    ) -> None:
-        self._metastore = metastore
-        self._keyspace = keyspace
-        self._mirror = mirror
-        self._ring = ring
-        self._is_store = is_store
-        self._wait_s = wait_s
-        self._tls = tls
-        self._events = RingEvents(metastore, keyspace, ring)
+    metastore: Metastore
+    keyspace: Keyspace
+    mirror: KeyspaceMirror
+    ring: RingReader
+    is_store: Callable[[ZoneId], bool]
+    wait_s: float = WAIT_S
+    tls: TlsFiles | None = None
+
+    def __post_init__(self) -> None:
+        self._events = RingEvents(self.metastore, self.keyspace, self.ring)
 
     def keeps(self, zone: Zone) -> bool:
         """Check that store servers keep the zone."""
-        return zone.zone_id in self._state().cluster.zones or self._is_store(zone.zone_id)
+        return zone.zone_id in self._state().cluster.zones or self.is_store(zone.zone_id)
 
     def refuse_store(self, zone: Zone, instead: str) -> None:
         """Refuse what only groups have. Raises RefusedError (ENGINE_UNSUPPORTED)."""
@@ -148,7 +141,7 @@ class StoreRequests:
 
         def is_due() -> bool:
             servers = self._cluster(zone).servers.keys()
-            outcomes = self._ring.outcomes(zone.zone_id)
+            outcomes = self.ring.outcomes(zone.zone_id)
             waiting = {number: _awaited(outcome, servers) for number, outcome in enumerate(outcomes)}
             _check_dead(zone, dead, servers, waiting.values())
             numbers[:] = [
@@ -163,7 +156,7 @@ class StoreRequests:
         version = await self._append(zone, Trigger.LOSS_RESET, is_due, dead)
         assert version is not None
         is_done = await self._is_over(version)
-        outcomes = self._ring.outcomes(zone.zone_id)
+        outcomes = self.ring.outcomes(zone.zone_id)
         return [LossReset(number, version, is_done, outcomes[number]) for number in numbers]
 
     async def refill(
@@ -173,7 +166,7 @@ class StoreRequests:
         emptied and filled again from the others. Raises RefusedError besides: NODE_SET_ILLEGAL,
         NOT_ENOUGH_ALIVE_NODES where nobody else is in sync; then nothing was asked."""
         self._cluster(zone)
-        shown = self._ring.shown
+        shown = self.ring.shown
         if len(nodes) != 1:
             message = f"a restart with clean-up takes one node, not {len(nodes)} ({', '.join(nodes) or 'none'})"
             raise RefusedError(ErrorKind.NODE_SET_ILLEGAL, message)
@@ -194,12 +187,12 @@ class StoreRequests:
         return [PartitionRestart(number, RestartPlan((node,), True)) for number in chosen]
 
     async def _ask_refills(self, zone: Zone, node: str, numbers: Sequence[int]) -> None:
-        before = self._mirror.get(self._keyspace.last_result)
-        address = self._ring.address(node)
-        if address is None or node not in self._ring.shown.servers:
+        before = self.mirror.get(self.keyspace.last_result)
+        address = self.ring.address(node)
+        if address is None or node not in self.ring.shown.servers:
             message = f"the store server of {node} takes no part"
             raise RefusedError(ErrorKind.NOT_ENOUGH_ALIVE_NODES, message)
-        channel = StoreChannel(server_url(address.host, address.port, node, address.incarnation), self._tls)
+        channel = StoreChannel(server_url(address.host, address.port, node, address.incarnation), self.tls)
         try:
             refills = tuple((zone.zone_id, number) for number in numbers)
             answers = (await channel.copies(ASK_S, refills)).refills
@@ -219,15 +212,15 @@ class StoreRequests:
 
         def is_asked() -> bool:
             """Check that an exchange has ended since, with the copies out of their sets."""
-            outcomes = self._ring.outcomes(zone.zone_id)
+            outcomes = self.ring.outcomes(zone.zone_id)
             left = not any(node in outcomes[number].in_sync for number in numbers)
-            return left and self._mirror.get(self._keyspace.last_result) != before
+            return left and self.mirror.get(self.keyspace.last_result) != before
 
-        await self._mirror.wait_until(is_asked, self._wait_s)
+        await self.mirror.wait_until(is_asked, self.wait_s)
 
     def _state(self) -> RingState:
         try:
-            return self._ring.state
+            return self.ring.state
         except (RecordNotReadableError, ValueError) as error:
             message = f"the ring of the store servers cannot be read: {error}"
             raise StoreError(ErrorKind.RECORD_NOT_READABLE, message) from error
@@ -237,7 +230,7 @@ class StoreRequests:
         cluster = self._state().cluster
         if zone.zone_id in cluster.zones:
             return cluster
-        if self._is_store(zone.zone_id):
+        if self.is_store(zone.zone_id):
             message = f"the store servers have not opened zone {zone.name} yet; accepted: a zone that is placed"
             raise RefusedError(ErrorKind.CLUSTER_NOT_IDLE, message)
         message = (
@@ -253,12 +246,12 @@ class StoreRequests:
         for _ in range(ROUNDS_MAX):
             if not is_due():
                 return None
-            state, seen = self._state(), self._mirror.revision
-            epoch = self._mirror.get(self._keyspace.epoch)
+            state, seen = self._state(), self.mirror.revision
+            epoch = self.mirror.get(self.keyspace.epoch)
             halted = (readable(epoch, EpochRecord.decode) or EpochRecord()).halted
             if halted:
                 raise StoreError(ErrorKind.METASTORE_DIVERGED, f"nothing is written: {halted}")
-            fence = as_read(self._keyspace.epoch, epoch)
+            fence = as_read(self.keyspace.epoch, epoch)
             action = AppendZones(state.number, trigger, (state.cluster.zones[zone.zone_id],), dead)
             revision = await self._events.act(action, fence)
             # What came before it, where it was refused, is in the mirror a moment later.
@@ -269,18 +262,18 @@ class StoreRequests:
         raise RefusedError(ErrorKind.CLUSTER_NOT_IDLE, message)
 
     async def _seen(self, revision: int) -> None:
-        await self._mirror.wait_until(lambda: self._mirror.revision >= revision, SEEN_S)
+        await self.mirror.wait_until(lambda: self.mirror.revision >= revision, SEEN_S)
 
     async def _is_over(self, version: TopologyVersion) -> bool:
         """Waits until the exchange of an event has a result; False: it takes longer, and goes on."""
 
         def is_over() -> bool:
-            last = self._mirror.get(self._keyspace.last_result)
+            last = self.mirror.get(self.keyspace.last_result)
             return last is not None and TopologyVersion.parse(last.value.decode()) >= version
 
         if not self._state().cluster.servers:
             return False
-        return await self._mirror.wait_until(is_over, self._wait_s)
+        return await self.mirror.wait_until(is_over, self.wait_s)
 
 
 def _awaited(outcome: PartitionOutcome, servers: AbstractSet[str]) -> frozenset[str]:

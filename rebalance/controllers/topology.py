@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import structlog
 
@@ -71,27 +71,21 @@ def usable_nodes(mirror: KeyspaceMirror, keyspace: Keyspace) -> tuple[Node, ...]
     return tuple(node for node in live if mirror.get(keyspace.drain(node.name)) is None)
 
 
+@dataclass(eq=False)
 class TopologyKeeper:
     """``record`` writes what there is; ``run`` does so whenever ``notice`` is called, until it is cancelled.
 
     ``silent_ms`` answers when the last silence of the metastore ended (``Contact``), ``in_force`` the release
     level in force: nodes of older builds are not there."""
 
-    def __init__(
-        self,
-        metastore: Metastore,
-        keyspace: Keyspace,
-        clock: Clock,
-        hold: HoldRule,
-        silent_ms: Callable[[], int | None] = lambda: None,
-        in_force: Callable[[], int] = lambda: NO_LEVEL,
-    ) -> None:
-        self._in_force = in_force
-        self._metastore = metastore
-        self._keyspace = keyspace
-        self._clock = clock
-        self._hold = hold
-        self._silent_ms = silent_ms
+    metastore: Metastore
+    keyspace: Keyspace
+    clock: Clock
+    hold: HoldRule
+    silent_ms: Callable[[], int | None] = lambda: None
+    in_force: Callable[[], int] = lambda: NO_LEVEL
+
+    def __post_init__(self) -> None:
         self._noticed_ms: dict[str, int] = {}
         self._wake = asyncio.Event()
         self._unreadable = UnreadableLog()
@@ -103,9 +97,9 @@ class TopologyKeeper:
 
     def notice(self, changed: frozenset[str] = frozenset()) -> None:
         """Keys of nodes changed now (or none: look again). Standing by or leading: the time is kept."""
-        now_ms = self._clock.now_ms()
+        now_ms = self.clock.now_ms()
         for key in changed:
-            self._noticed_ms[key.removeprefix(self._keyspace.nodes)] = now_ms
+            self._noticed_ms[key.removeprefix(self.keyspace.nodes)] = now_ms
         self._wake.set()
 
     async def record(self, settle: Settle | None = None) -> bool:
@@ -117,7 +111,7 @@ class TopologyKeeper:
         """
         while True:
             noticed_ms = dict(self._noticed_ms)
-            item = await self._metastore.get(self._keyspace.topology)
+            item = await self.metastore.get(self.keyspace.topology)
             before = read(item, Topology.decode) or Topology()
             if isinstance(before, Unreadable):
                 self._unreadable.waits("data nodes", before)
@@ -126,19 +120,19 @@ class TopologyKeeper:
             self._unreadable.goes_on("data nodes")
             known = KnownTopology(before, item.mod_revision if item else 0)
             moved = known.mod_revision != self._known.mod_revision
-            items = (await self._metastore.range(self._keyspace.nodes)).items
+            items = (await self.metastore.range(self.keyspace.nodes)).items
             live = self._live(items, before)
-            drains = (await self._metastore.range(self._keyspace.drains)).items
+            drains = (await self.metastore.range(self.keyspace.drains)).items
             drained = self._drained(drains, before)
-            now_ms = self._clock.now_ms()
-            silent_ms = self._silent_ms()
-            after = observe(before, live, now_ms, self._hold, noticed_ms, silent_ms, drained)
+            now_ms = self.clock.now_ms()
+            silent_ms = self.silent_ms()
+            after = observe(before, live, now_ms, self.hold, noticed_ms, silent_ms, drained)
             if after is not before or known.mod_revision == 0:
                 if settle is not None and not moved:
                     await settle(min((now_ms, *noticed_ms.values())))
-                guard = unchanged(self._keyspace.topology, known.mod_revision)
-                put = Put(self._keyspace.topology, after.encode())
-                written = await self._metastore.commit(Txn((guard,), (put,)))
+                guard = unchanged(self.keyspace.topology, known.mod_revision)
+                put = Put(self.keyspace.topology, after.encode())
+                written = await self.metastore.commit(Txn((guard,), (put,)))
                 if not written.succeeded:
                     settle = None
                     continue
@@ -149,7 +143,7 @@ class TopologyKeeper:
             return moved
 
     def _live(self, items: Sequence[KeyValue], before: Topology) -> list[NodeRecord]:
-        live, unreadable = living(items, self._keyspace.nodes, before, self._in_force())
+        live, unreadable = living(items, self.keyspace.nodes, before, self.in_force())
         noted = {record.key for record in unreadable}
         for item in items:
             if item.key not in noted:
@@ -162,7 +156,7 @@ class TopologyKeeper:
         """Return the nodes that are leaving: a mark that cannot be read changes nothing."""
         drained = []
         for item in items:
-            name, mark = item.key.removeprefix(self._keyspace.drains), read(item, Drain.decode)
+            name, mark = item.key.removeprefix(self.keyspace.drains), read(item, Drain.decode)
             if isinstance(mark, Unreadable):
                 self._unreadable.waits(item.key, mark)
                 if name not in before.drained:
@@ -174,14 +168,14 @@ class TopologyKeeper:
 
     def _look_again_ms(self) -> int | None:
         if self._known.unreadable is not None:
-            return self._clock.now_ms() + UNREADABLE_MS
+            return self.clock.now_ms() + UNREADABLE_MS
         return self._known.topology.hold_until_ms
 
     async def run(self, changed: Callable[[], None], settle: Settle) -> None:
         """Calls ``changed`` after each record that differs."""
         until_ms = self._look_again_ms()
         while True:
-            await sleep_unless(self._clock, until_ms, self._wake)
+            await sleep_unless(self.clock, until_ms, self._wake)
             if self._wake.is_set():
                 await self._merge()
             self._wake.clear()
@@ -191,7 +185,7 @@ class TopologyKeeper:
                 until_ms = self._look_again_ms()
             except MetastoreError as error:
                 log.info("topology not recorded", error=str(error))
-                until_ms = self._clock.now_ms() + RETRY_MS
+                until_ms = self.clock.now_ms() + RETRY_MS
             except Exception:
                 # Not recorded yet, for the next start of this.
                 self._wake.set()
@@ -199,10 +193,10 @@ class TopologyKeeper:
 
     async def _merge(self) -> None:
         """Waits for the end of a burst."""
-        last_ms = self._clock.now_ms() + MERGE_MAX_MS
-        while self._wake.is_set() and (now_ms := self._clock.now_ms()) < last_ms:
+        last_ms = self.clock.now_ms() + MERGE_MAX_MS
+        while self._wake.is_set() and (now_ms := self.clock.now_ms()) < last_ms:
             self._wake.clear()
-            await sleep_unless(self._clock, min(now_ms + QUIET_MS, last_ms), self._wake)
+            await sleep_unless(self.clock, min(now_ms + QUIET_MS, last_ms), self._wake)
 
     def _forget(self, noticed_ms: Mapping[str, int]) -> None:
         for name, at_ms in noticed_ms.items():
@@ -226,25 +220,20 @@ class NotYetError(Exception):
     """A step cannot be taken now; the message says what is missing. The zone comes up again."""
 
 
+@dataclass(eq=False)
 class DataNodesKeeper:
     """``topology`` answers with the recorded topology as last read; every write is guarded by its revision, so
     that a controller which missed an event writes nothing. ``due`` learns when each zone changes next."""
 
-    def __init__(
-        self,
-        metastore: Metastore,
-        keyspace: Keyspace,
-        topology: Callable[[], KnownTopology],
-        clock: Clock | None = None,
-        due: DueTimes | None = None,
-        filters: NodeFilters = JSON_PATH,
-    ) -> None:
-        self._metastore = metastore
-        self._keyspace = keyspace
-        self._topology = topology
-        self._clock = clock or WallClock()
-        self._due = due or DueTimes(self._clock)
-        self._filters = filters
+    metastore: Metastore
+    keyspace: Keyspace
+    topology: Callable[[], KnownTopology]
+    clock: Clock = field(default_factory=WallClock)
+    due: DueTimes | None = None
+    filters: NodeFilters = JSON_PATH
+
+    def __post_init__(self) -> None:
+        self._due = self.due or DueTimes(self.clock)
 
     def forget(self, zone_id: ZoneId) -> None:
         """The zone is dropped."""
@@ -252,8 +241,8 @@ class DataNodesKeeper:
 
     async def settle(self, zone_id: ZoneId) -> None:
         """Apply what is due, without placing. Raises NotYetError and MetastoreError."""
-        names = self._keyspace.intent(zone_id), self._keyspace.data_nodes(zone_id)
-        read = await self._metastore.commit(Txn((), tuple(Get(name) for name in names)))
+        names = self.keyspace.intent(zone_id), self.keyspace.data_nodes(zone_id)
+        read = await self.metastore.commit(Txn((), tuple(Get(name) for name in names)))
         intent = read.only(0)
         if intent is None or readable(intent, ZoneIntent.decode).dropped:
             self.forget(zone_id)
@@ -268,7 +257,7 @@ class DataNodesKeeper:
         Raises NotYetError when what they follow from changed meanwhile, and RecordNotReadableError. While the
         topology cannot be read they stay what they are.
         """
-        known, clock_ms = self._topology(), self._clock.now_ms()
+        known, clock_ms = self.topology(), self.clock.now_ms()
         now_ms = clock_ms if known.until_ms is None else min(clock_ms, known.until_ms)
         intent = readable(intent_key, ZoneIntent.decode)
         previous = readable(data_nodes_key, DataNodes.decode)
@@ -276,10 +265,10 @@ class DataNodesKeeper:
             if previous is None or data_nodes_key is None or not previous.are_chosen_for(intent.zone):
                 raise known.unreadable.error
             return previous, data_nodes_key.mod_revision
-        current = compute_data_nodes(previous, known.topology, intent, self._filters, now_ms)
+        current = compute_data_nodes(previous, known.topology, intent, self.filters, now_ms)
         revision = data_nodes_key.mod_revision if data_nodes_key else 0
         if current != previous:
-            keys = self._keyspace
+            keys = self.keyspace
             name, history_name = keys.data_nodes(zone_id), keys.data_nodes_history(zone_id)
             guards = [
                 unchanged(intent_key.key, intent_key.mod_revision),
@@ -288,17 +277,17 @@ class DataNodesKeeper:
             ]
             writes = [Put(name, current.encode())]
             if previous is None or previous.nodes != current.nodes:
-                item = await self._metastore.get(history_name)
+                item = await self.metastore.get(history_name)
                 past = readable(item, DataNodesHistory.decode) or DataNodesHistory()
                 mod_revision = item.mod_revision if item else 0
                 guards.append(unchanged(history_name, mod_revision))
                 writes.append(Put(history_name, past.extended(current.nodes, now_ms, mod_revision).encode()))
-            written = await self._metastore.commit(Txn(tuple(guards), tuple(writes)))
+            written = await self.metastore.commit(Txn(tuple(guards), tuple(writes)))
             if not written.succeeded:
                 raise NotYetError("intent, data nodes or topology changed while they were read")
             revision = written.revision
             _report_change(zone_id, previous, current)
-        due_ms = next_change_ms(current, known.topology, intent.zone, self._filters)
+        due_ms = next_change_ms(current, known.topology, intent.zone, self.filters)
         # What is due but must wait for the record of an event is looked at again soon.
         if due_ms is not None and due_ms <= clock_ms:
             due_ms = clock_ms + AGAIN_MS

@@ -48,25 +48,19 @@ class Upgrade:
         return below(self.processes, self.in_force)
 
 
+@dataclass(eq=False)
 class UpgradeKeeper:
     """``raise_level`` makes the catalog one that older servers cannot write. ``mirror`` is one of the whole
     keyspace. ``level``: of this build."""
 
-    def __init__(
-        self,
-        metastore: Metastore,
-        keyspace: Keyspace,
-        mirror: KeyspaceMirror,
-        guard: StoreGuard,
-        raise_level: Callable[[int], Awaitable[None]],
-        level: int = LEVEL,
-    ) -> None:
-        self._metastore = metastore
-        self._keyspace = keyspace
-        self._mirror = mirror
-        self._guard = guard
-        self._raise_level = raise_level
-        self._level = level
+    metastore: Metastore
+    keyspace: Keyspace
+    mirror: KeyspaceMirror
+    guard: StoreGuard
+    raise_level: Callable[[int], Awaitable[None]]
+    level: int = LEVEL
+
+    def __post_init__(self) -> None:
         self._lease = 0
         self._noted = ""
         self._noted_s = 0.0
@@ -74,13 +68,13 @@ class UpgradeKeeper:
     @property
     def upgrade(self) -> Upgrade:
         """Return the upgrade as this server's mirror has it."""
-        keys, mirror = self._keyspace, self._mirror
+        keys, mirror = self.keyspace, self.mirror
         shown = tuple(mirror.below(keys.nodes)), tuple(mirror.below(keys.processes))
         return self._of(mirror.get(keys.epoch), *shown, mirror.get(keys.older_build))
 
     async def run(self) -> None:
         """Notes older builds, until cancelled."""
-        await self._mirror.loaded()
+        await self.mirror.loaded()
         while True:
             with suppress(MetastoreError):
                 await self._note()
@@ -92,21 +86,21 @@ class UpgradeKeeper:
 
         Raises RefusedError (UPGRADE_NOT_READY), StoreError while nothing may be written or the catalog does not
         answer, and MetastoreError."""
-        self._guard.require_writable()
-        keys = self._keyspace
-        nodes = (await self._metastore.range(keys.nodes)).items
-        processes = (await self._metastore.range(keys.processes)).items
-        epoch, older = await self._metastore.get(keys.epoch), await self._metastore.get(keys.older_build)
+        self.guard.require_writable()
+        keys = self.keyspace
+        nodes = (await self.metastore.range(keys.nodes)).items
+        processes = (await self.metastore.range(keys.processes)).items
+        epoch, older = await self.metastore.get(keys.epoch), await self.metastore.get(keys.older_build)
         upgrade = self._of(epoch, nodes, processes, older)
         if upgrade.is_finalised:
             return False
         if upgrade.hindrances:
-            message = f"level {self._level} is not finalised: {'; '.join(upgrade.hindrances)}"
+            message = f"level {self.level} is not finalised: {'; '.join(upgrade.hindrances)}"
             raise RefusedError(ErrorKind.UPGRADE_NOT_READY, message)
-        await self._raise_level(self._level)
-        await self._guard.check()
-        log.warning("the upgrade is finalised", level=self._level)
-        await self._mirror.wait_until(lambda: self.upgrade.is_finalised, IN_FORCE_S)
+        await self.raise_level(self.level)
+        await self.guard.check()
+        log.warning("the upgrade is finalised", level=self.level)
+        await self.mirror.wait_until(lambda: self.upgrade.is_finalised, IN_FORCE_S)
         return True
 
     def _of(
@@ -117,33 +111,33 @@ class UpgradeKeeper:
         older: KeyValue | None,
     ) -> Upgrade:
         in_force = level_in(epoch.value if epoch is not None else None)
-        known = running(nodes, processes, self._keyspace)
+        known = running(nodes, processes, self.keyspace)
         reasons = (
-            () if in_force >= self._level else hindrances(known, read(older, OlderBuild.decode), self._level)
+            () if in_force >= self.level else hindrances(known, read(older, OlderBuild.decode), self.level)
         )
-        return Upgrade(in_force, self._level, known, tuple(reasons))
+        return Upgrade(in_force, self.level, known, tuple(reasons))
 
     async def _note(self) -> None:
         """An older build that stops is remembered for a while: what restarts it may do so again. Raises
         MetastoreError."""
         upgrade = self.upgrade
-        lower = below(upgrade.processes, self._level)
+        lower = below(upgrade.processes, self.level)
         if upgrade.is_finalised or not lower:
             return
         now_s = asyncio.get_running_loop().time()
         if str(lower[0]) == self._noted and now_s - self._noted_s < NOTE_AGAIN_S:
             return
         seen = OlderBuild(str(lower[0]), time.time_ns() // 1_000_000)
-        before = read(self._mirror.get(self._keyspace.older_build), OlderBuild.decode)
+        before = read(self.mirror.get(self.keyspace.older_build), OlderBuild.decode)
         if isinstance(before, Unreadable):
             return
         await self._renew()
-        await self._metastore.commit(Txn((), (Put(self._keyspace.older_build, seen.encode(), self._lease),)))
+        await self.metastore.commit(Txn((), (Put(self.keyspace.older_build, seen.encode(), self._lease),)))
         self._noted, self._noted_s = str(lower[0]), now_s
 
     async def _renew(self) -> None:
         if self._lease:
             with suppress(LeaseLostError):
-                await self._metastore.keep_lease(self._lease, OLDER_S)
+                await self.metastore.keep_lease(self._lease, OLDER_S)
                 return
-        self._lease = await self._metastore.grant_lease(OLDER_S)
+        self._lease = await self.metastore.grant_lease(OLDER_S)

@@ -7,7 +7,7 @@ fails is tried again later and holds up no other.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Collection, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 import structlog
@@ -41,32 +41,26 @@ async def _nobody(_zone_id: ZoneId, _numbers: Collection[int]) -> None:
     pass
 
 
+@dataclass(eq=False)
 class ZoneController:
     """``strategy`` is that of the moves that begin in zones that have none of their own. ``admission`` begins
     them while limits hold; by default there are none. ``overtaken`` is told, once under each leader and target,
     to which partitions something later than their target was written."""
 
-    def __init__(
-        self,
-        metastore: Metastore,
-        keyspace: Keyspace,
-        engine: PlacementEngine,
-        data_nodes: DataNodesKeeper,
-        strategy: Strategy = Strategy.QUEUE,
-        admission: MoveAdmission | None = None,
-        measures: Measures = NO_MEASURES,
-        overtaken: Overtaken = _nobody,
-    ) -> None:
-        self._overtaken = overtaken
-        self._metastore = metastore
-        self._keyspace = keyspace
-        self._engine = engine
-        self._data_nodes = data_nodes
-        self._targets = TargetStore(metastore, keyspace)
-        self._partitions = PartitionWriter(metastore, keyspace, measures)
-        self._strategy = strategy
-        self._admission = admission or MoveAdmission(metastore, keyspace, WallClock())
-        self._log = OperationLog(metastore, keyspace, self._admission.clock)
+    metastore: Metastore
+    keyspace: Keyspace
+    engine: PlacementEngine
+    data_nodes: DataNodesKeeper
+    strategy: Strategy = Strategy.QUEUE
+    admission: MoveAdmission | None = None
+    measures: Measures = NO_MEASURES
+    overtaken: Overtaken = _nobody
+
+    def __post_init__(self) -> None:
+        self._targets = TargetStore(self.metastore, self.keyspace)
+        self._partitions = PartitionWriter(self.metastore, self.keyspace, self.measures)
+        self._admission = self.admission or MoveAdmission(self.metastore, self.keyspace, WallClock())
+        self._log = OperationLog(self.metastore, self.keyspace, self._admission.clock)
         self._written: dict[ZoneId, int] = {}
         self._pointers: dict[ZoneId, TargetPointer] = {}
 
@@ -109,13 +103,13 @@ class ZoneController:
 
     async def _write(self, event: Event, named: NamedTarget) -> None:
         """Step 1 of each partition; where limits hold, moves that would begin wait in line."""
-        zone_id, strategy = event.zone_id, event.intent.zone.strategy or self._strategy
+        zone_id, strategy = event.zone_id, event.intent.zone.strategy or self.strategy
         holding = self._admission.is_holding
         guarded = replace(named, fences=(*named.fences, self._admission.limits_guard))
         written = await self._partitions.write(zone_id, guarded, strategy, begins=not holding)
         self._admission.hold(zone_id, named, written.decisions, written.waiting)
         if written.overtaken:
-            await self._overtaken(zone_id, written.overtaken)
+            await self.overtaken(zone_id, written.overtaken)
         self._written[zone_id] = named.pointer_revision
         counts = {outcome.value: count for outcome, count in written.outcomes.items()}
         event_revision = named.target.pointer.event_revision
@@ -136,9 +130,9 @@ class ZoneController:
 
         None: nothing to place, for the zone is dropped or has no data node now; what is placed stays.
         """
-        keys = self._keyspace
+        keys = self.keyspace
         names = keys.intent(zone_id), keys.data_nodes(zone_id), keys.target_pointer(zone_id), keys.epoch
-        read = await self._metastore.commit(Txn((), tuple(Get(name) for name in names)))
+        read = await self.metastore.commit(Txn((), tuple(Get(name) for name in names)))
         intent_key, data_nodes_key, pointer, epoch_key = (read.only(index) for index in range(len(names)))
         epoch = readable(epoch_key, EpochRecord.decode) or EpochRecord()
         if epoch.halted:
@@ -153,7 +147,7 @@ class ZoneController:
             return None
         if pointer is not None:
             self._remember(zone_id, readable(pointer, TargetPointer.decode))
-        data_nodes, revision = await self._data_nodes.bring_up_to_date(zone_id, intent_key, data_nodes_key)
+        data_nodes, revision = await self.data_nodes.bring_up_to_date(zone_id, intent_key, data_nodes_key)
         if not data_nodes.nodes:
             return None
         fence = as_read(keys.epoch, epoch_key)
@@ -173,7 +167,7 @@ class ZoneController:
             return restored + await self._place([event for event in events if not event.restores], failures)
         try:
             requests = await self._requests(events)
-            results = list(zip(events, await self._engine.place(requests), strict=True))
+            results = list(zip(events, await self.engine.place(requests), strict=True))
         except Exception as error:
             if len(events) == 1:
                 failures[events[0].zone_id] = error
@@ -193,7 +187,7 @@ class ZoneController:
         """The stored target that the event asks for, as its placement; where data nodes have changed so that it
         fits no more, a new one."""
         try:
-            before = await self._metastore.get(self._keyspace.target_before(event.zone_id))
+            before = await self.metastore.get(self.keyspace.target_before(event.zone_id))
         except MetastoreError as error:
             failures[event.zone_id] = error
             return []
@@ -236,8 +230,8 @@ class ZoneController:
     async def _store(self, event: Event, result: PlacementResult, *, is_restored: bool = False) -> NamedTarget:
         entry = await self._log.entry(event, result, is_restored=is_restored)
         guards = (
-            unchanged(self._keyspace.intent(event.zone_id), event.intent_revision),
-            unchanged(self._keyspace.data_nodes(event.zone_id), event.data_nodes_revision),
+            unchanged(self.keyspace.intent(event.zone_id), event.intent_revision),
+            unchanged(self.keyspace.data_nodes(event.zone_id), event.data_nodes_revision),
             event.fence,
             *entry.guards,
         )
@@ -256,14 +250,14 @@ class ZoneController:
 
     async def _clean_up(self, zone_id: ZoneId, intent: KeyValue, data_nodes: KeyValue | None) -> None:
         """A dropped zone: all its keys but the intent go at once; the nodes then stop its members."""
-        keys = self._keyspace
+        keys = self.keyspace
         prefixes = (
             *(keys.zone_targets(zone_id), keys.zone_partitions(zone_id), keys.zone_operations(zone_id)),
             keys.zone_given_up(zone_id),
         )
-        self._data_nodes.forget(zone_id)
+        self.data_nodes.forget(zone_id)
         for prefix in prefixes:
-            if data_nodes is not None or (await self._metastore.range(prefix)).items:
+            if data_nodes is not None or (await self.metastore.range(prefix)).items:
                 break
         else:
             return
@@ -276,7 +270,7 @@ class ZoneController:
             Delete(keys.copy_sizes(zone_id)),
             *(DeletePrefix(prefix) for prefix in prefixes),
         )
-        done = await self._metastore.commit(Txn((guard,), writes))
+        done = await self.metastore.commit(Txn((guard,), writes))
         if not done.succeeded:
             raise NotYetError("the intent changed while the zone was cleaned up")
         self._written.pop(zone_id, None)

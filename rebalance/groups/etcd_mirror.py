@@ -70,34 +70,27 @@ class FollowedGroup:
     shared_revision: int
 
 
+@dataclass(eq=False)
 class MirrorFollower:
     """Runs from ``start`` to ``stop``. ``sources`` may change at any time; the copy stays.
 
     A copy that is of no use goes only when a voter of a group with a leader answers: it may be the last one.
     """
 
-    def __init__(
-        self,
-        partition: PartitionId,
-        group: FollowedGroup,
-        node: str,
-        member: EtcdMember,
-        book: Reservations,
-        copies: asyncio.Semaphore,
-        background: Background,
-    ) -> None:
-        self._background = background
-        self.partition = partition
-        self.group = group
+    partition: PartitionId
+    group: FollowedGroup
+    node: str
+    member: EtcdMember
+    book: Reservations
+    copies: asyncio.Semaphore
+    background: Background
+
+    def __post_init__(self) -> None:
         self.sources: tuple[str, ...] = ()
         self.complete_revision = 0
         """The last revision that the copy has completely; 0 before it was opened."""
         self._useless = False
         self._heard_at = 0.0
-        self._node = node
-        self._member = member
-        self._book = book
-        self._copies = copies
         self._task: asyncio.Task[None] | None = None
         self._store: MirrorStore | None = None
         self._turn = 0
@@ -125,7 +118,7 @@ class MirrorFollower:
     async def status(self) -> MirrorStatus:
         life, reason, size = MemberLife.RESERVED, "", 0
         if self._has_copy():
-            life, reason, answer = await self._member.look()
+            life, reason, answer = await self.member.look()
             size = answer.size_bytes if answer else 0
         elif self.sources and self._task is not None:
             life = MemberLife.STARTING
@@ -137,7 +130,7 @@ class MirrorFollower:
         readable = life is MemberLife.RUNNING
         return MirrorStatus(
             life=life,
-            client_url=self._member.reservation.endpoints.client_url,
+            client_url=self.member.reservation.endpoints.client_url,
             safe_revision=self._revision if readable else 0,
             safe_time_ms=self._beat.time_ms if readable else 0,
             size_bytes=size,
@@ -145,7 +138,7 @@ class MirrorFollower:
             source=self._following,
             complete_revision=self.complete_revision if self._has_copy() else 0,
             is_silent=asyncio.get_running_loop().time() - self._heard_at > SILENT_AFTER_S,
-            generation=self._member.reservation.generation,
+            generation=self.member.reservation.generation,
         )
 
     async def _run(self) -> None:
@@ -163,11 +156,11 @@ class MirrorFollower:
             except (MemberUnavailableError, CopyFailedError, OSError) as failed:
                 self._failure = f"{type(failed).__name__.removesuffix('Error')}: {failed}"
                 log.warning("mirror does not go on", partition=str(self.partition), error=str(failed))
-                if self._member.errors >= ERRORS_MAX:
-                    await self._throw_away(f"the store ended {self._member.errors} times: {failed}")
+                if self.member.errors >= ERRORS_MAX:
+                    await self._throw_away(f"the store ended {self.member.errors} times: {failed}")
             except Exception as error:
                 self._failure = Cause.BROKEN.text(f"{error!r}")
-                self._background.defect("a mirror", error, partition=str(self.partition))
+                self.background.defect("a mirror", error, partition=str(self.partition))
             retry = retry.fresh() if self._revision > before else retry.failed()
             bounded = retry if self._failure else retry.up_to(LOST_PAUSE_MAX_S)
             pause_s = max(bounded.delay_s(self._random.random()), PAUSE_S)
@@ -188,8 +181,8 @@ class MirrorFollower:
             await self._close_store()
 
     def _has_copy(self) -> bool:
-        held = self._book.get(self.partition)
-        return held is not None and held.launched and self._book.has_log(self.partition)
+        held = self.book.get(self.partition)
+        return held is not None and held.launched and self.book.has_log(self.partition)
 
     async def _next_source(self) -> str:
         """The sources in turn; waits while there is none. The first one leads and has most to do: it is
@@ -203,16 +196,16 @@ class MirrorFollower:
         return self.sources[self._turn % len(self.sources)]
 
     async def _copy(self) -> None:
-        async with MirrorSource(await self._next_source(), self._member.tls) as source, self._copies:
+        async with MirrorSource(await self._next_source(), self.member.tuning.tls) as source, self.copies:
             await source.check(self._identity, generation=self.group.generation, led=self._has_copy())
-            await self._member.stop()
+            await self.member.stop()
             self._following = source.client_url
             # Looked for only now: a node without the tool serves its members, and its mirrors say what is
             # missing.
-            tool = find_restore(self._member.etcd)
+            tool = find_restore(self.member.tuning.etcd)
             self.complete_revision = 0
             token, generation = self.group.token, self.group.generation
-            await fetch_copy(self.partition, self._node, token, generation, source, self._book, tool)
+            await fetch_copy(self.partition, self.node, token, generation, source, self.book, tool)
         self._revision, self._beat, self._useless = 0, Beat(), False
 
     async def _open_store(self) -> MirrorStore:
@@ -223,8 +216,8 @@ class MirrorFollower:
                 await self._start_process()
         except TimeoutError as error:
             raise MemberUnavailableError(f"the store does not answer after {START_LIMIT_S:g} s") from error
-        held = self._member.reservation
-        store = self._store = MirrorStore(held.endpoints, held.copy, self._member.tls)
+        held = self.member.reservation
+        store = self._store = MirrorStore(held.endpoints, held.copy, self.member.tuning.tls)
         await store.prepare()
         self._leases_due = 0.0
         await self._keep_leases()
@@ -238,7 +231,7 @@ class MirrorFollower:
     def _check_generation(self, revision: int) -> None:
         """Raises CopyUselessError when the copy is of an earlier life of the group, and beyond what the present
         one began with."""
-        held = self._member.reservation
+        held = self.member.reservation
         group = self.group
         if (held.token, held.generation) == (group.token, group.generation):
             return
@@ -247,12 +240,12 @@ class MirrorFollower:
                 f"generation {group.generation} of the group shares {group.shared_revision} revisions with "
                 f"generation {held.generation}, which the mirror has up to {revision}"
             )
-        self._book.note_group(self.partition, group.token, group.generation)
+        self.book.note_group(self.partition, group.token, group.generation)
 
     async def _start_process(self) -> None:
         while True:
-            await self._member.restart()
-            life, reason, _ = await self._member.look()
+            await self.member.restart()
+            life, reason, _ = await self.member.look()
             if life is MemberLife.RUNNING:
                 return
             if life is not MemberLife.STARTING:
@@ -261,7 +254,7 @@ class MirrorFollower:
 
     async def _follow(self, store: MirrorStore, url: str) -> None:
         """Repeat what ``url`` tells, until it is silent or no source any more."""
-        async with MirrorSource(url, self._member.tls) as source:
+        async with MirrorSource(url, self.member.tuning.tls) as source:
             await source.check(self._identity, generation=self.group.generation)
             try:
                 await self._follow_watch(store, source, in_fragments=False)
@@ -326,7 +319,7 @@ class MirrorFollower:
         if not self._useless:
             log.warning("mirror is copied again", partition=str(self.partition), reason=reason)
         self._useless = True
-        await self._member.stop()
+        await self.member.stop()
         self._revision, self._beat, self._leases_due = 0, Beat(), math.inf
 
     async def _keep_leases(self) -> None:

@@ -23,6 +23,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
+from dataclasses import KW_ONLY, dataclass
 from functools import lru_cache, partial
 from ipaddress import IPv6Address, IPv6Network, ip_address
 from typing import Any
@@ -53,41 +54,36 @@ FILES_KEPT = 256
 UNLIMITED = 1 << 20
 
 
+@dataclass(eq=False)
 class ConnectionPlace:
     """Place of one connection. ``give_way`` ends it where another one needs the place. ``is_counted``: not
     where its address is exempt."""
 
-    def __init__(
-        self, places: ConnectionPlaces, network: str, give_way: Callable[[], None], *, is_counted: bool
-    ) -> None:
-        self._places = places
-        self.network = network
-        self.give_way = give_way
-        self.is_counted = is_counted
+    places: ConnectionPlaces
+    network: str
+    give_way: Callable[[], None]
+    _: KW_ONLY
+    is_counted: bool
 
     def give_back(self) -> None:
         """Give the place back once the connection has ended, or is counted elsewhere; more often is the
         same."""
-        self._places.free(self)
+        self.places.free(self)
 
 
+@dataclass(eq=False)
 class ConnectionPlaces:
     """Places of at most ``of_address_max`` connections from one address; a further one is refused or, with
     ``newest_first``, the oldest gives way to it. At most ``all_max`` together: then the oldest of whoever has
     the most gives way. An address that ``is_exempt`` is not counted."""
 
-    def __init__(
-        self,
-        of_address_max: int,
-        all_max: int,
-        *,
-        newest_first: bool = False,
-        is_exempt: Callable[[str], bool] = lambda address: False,
-    ) -> None:
-        self._of_address_max = of_address_max
-        self._all_max = all_max
-        self._newest_first = newest_first
-        self._is_exempt = is_exempt
+    of_address_max: int
+    all_max: int
+    _: KW_ONLY
+    newest_first: bool = False
+    is_exempt: Callable[[str], bool] = lambda address: False
+
+    def __post_init__(self) -> None:
         self._taken: dict[str, dict[ConnectionPlace, None]] = {}
         self._count = 0
 
@@ -98,18 +94,18 @@ class ConnectionPlaces:
 
     def take(self, address: str, give_way: Callable[[], None]) -> ConnectionPlace | None:
         """Take a place for a connection that begins. None: the address has as many as it may."""
-        is_counted = not self._is_exempt(address)
+        is_counted = not self.is_exempt(address)
         place = ConnectionPlace(self, network_of(address), give_way, is_counted=is_counted)
         if not is_counted:
             return place
         same = self._taken.get(place.network, {})
         fullest: dict[ConnectionPlace, None] = {}
-        if len(same) >= self._of_address_max:
+        if len(same) >= self.of_address_max:
             fullest = same
-        elif self._count >= self._all_max:
+        elif self._count >= self.all_max:
             fullest = max(self._taken.values(), key=len)
         if fullest:
-            if len(fullest) <= len(same) and not self._newest_first:
+            if len(fullest) <= len(same) and not self.newest_first:
                 return None
             self._end_oldest(fullest)
         self._taken.setdefault(place.network, {})[place] = None
@@ -188,20 +184,17 @@ class StrangerTurn:
             act()
 
 
+@dataclass(eq=False)
 class StrangerShare:
     """Strangers' share of one event loop. ``clock`` and ``processor``: seconds."""
 
-    def __init__(
-        self,
-        share: float = SHARE,
-        clock: Callable[[], float] = time.monotonic,
-        processor: Callable[[], float] = time.thread_time,
-    ) -> None:
-        self._share = share
-        self._clock = clock
-        self._processor = processor
+    share: float = SHARE
+    clock: Callable[[], float] = time.monotonic
+    processor: Callable[[], float] = time.thread_time
+
+    def __post_init__(self) -> None:
         self._credit_s = SAVED_S
-        self._at_s = clock()
+        self._at_s = self.clock()
         self._queue: FairQueue[StrangerTurn] = FairQueue()
         self._is_working = False
         self._timer: asyncio.TimerHandle | None = None
@@ -223,8 +216,8 @@ class StrangerShare:
     def _work(self) -> None:
         self._timer = None
         self._is_working = True
-        now_s = self._clock()
-        self._credit_s = min(SAVED_S, self._credit_s + self._share * (now_s - self._at_s))
+        now_s = self.clock()
+        self._credit_s = min(SAVED_S, self._credit_s + self.share * (now_s - self._at_s))
         self._at_s = now_s
         try:
             while self._credit_s > 0.0 and self._next():
@@ -232,11 +225,11 @@ class StrangerShare:
         finally:
             self._is_working = False
             if self._queue:
-                wait_s = max(0.0, -self._credit_s) / self._share
+                wait_s = max(0.0, -self._credit_s) / self.share
                 self._timer = asyncio.get_running_loop().call_later(wait_s, self._work)
 
     def _next(self) -> bool:
-        begun_s = self._processor()
+        begun_s = self.processor()
         taken = self._queue.take()
         if taken is None:
             return False
@@ -245,7 +238,7 @@ class StrangerShare:
         try:
             turn.take()
         finally:
-            cost_s += self._processor() - begun_s
+            cost_s += self.processor() - begun_s
             self._credit_s -= cost_s
             self._queue.spent(network, cost_s)
         return True
@@ -260,26 +253,21 @@ Make = Callable[[ConnectionPlace], asyncio.Protocol]
 """The protocol of a connection, which gives the place back."""
 
 
+@dataclass(eq=False)
 class GuardedDoor(asyncio.Protocol):
     """Protocol before a server's own, for the handshake; what arrives before that is done is kept: a client may
     send its request along with its end. ``tls`` None: there is none. ``strangers`` None: handshakes wait for
     nothing."""
 
-    def __init__(
-        self,
-        places: ConnectionPlaces,
-        make: Make,
-        tls: ssl.SSLContext | None,
-        handshake_s: float,
-        strangers: StrangerShare | None = None,
-    ) -> None:
-        self._strangers = strangers
+    places: ConnectionPlaces
+    make: Make
+    tls: ssl.SSLContext | None
+    handshake_s: float
+    strangers: StrangerShare | None = None
+
+    def __post_init__(self) -> None:
         self._turn: StrangerTurn | None = None
         self._place: ConnectionPlace | None = None
-        self._places = places
-        self._make = make
-        self._tls = tls
-        self._handshake_s = handshake_s
         self._arrived: list[bytes] = []
         self._is_over = False
         self._shaking: asyncio.Task[None] | None = None
@@ -288,20 +276,20 @@ class GuardedDoor(asyncio.Protocol):
         # uvloop's is none of asyncio's classes.
         stream: asyncio.Transport = transport  # type: ignore[assignment]
         address = _address_of(stream)
-        place = self._places.take(address, stream.abort)
+        place = self.places.take(address, stream.abort)
         if place is None:
             stream.abort()
-        elif self._tls is None:
+        elif self.tls is None:
             self._hand_over(stream, place)
         else:
             # Nothing is read before TLS has the transport; uvloop pauses none that does not read yet.
             stream.pause_reading()
             self._place = place
-            begin = partial(self._begin, stream, self._tls, place, address)
-            if self._strangers is None or not place.is_counted:
+            begin = partial(self._begin, stream, self.tls, place, address)
+            if self.strangers is None or not place.is_counted:
                 begin()
             else:
-                self._turn = self._strangers.ask(address, begin, HANDSHAKE_S)
+                self._turn = self.strangers.ask(address, begin, HANDSHAKE_S)
 
     def data_received(self, data: bytes) -> None:
         self._arrived.append(data)
@@ -330,7 +318,7 @@ class GuardedDoor(asyncio.Protocol):
                     self,
                     tls,
                     server_side=True,
-                    ssl_handshake_timeout=self._handshake_s,
+                    ssl_handshake_timeout=self.handshake_s,
                     ssl_shutdown_timeout=SHUTDOWN_S,
                 )
             )
@@ -351,7 +339,7 @@ class GuardedDoor(asyncio.Protocol):
 
     def _hand_over(self, transport: asyncio.Transport, place: ConnectionPlace) -> None:
         try:
-            protocol = self._make(place)
+            protocol = self.make(place)
             transport.set_protocol(protocol)
             protocol.connection_made(transport)
             for data in self._arrived:

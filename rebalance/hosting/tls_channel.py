@@ -6,7 +6,7 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Sequence
-from functools import partial
+from functools import partial, partialmethod
 from typing import Any
 
 import grpc.aio
@@ -29,17 +29,13 @@ class TlsChannel:
         self._retired: set[Any] = set()
         self._closing: set[asyncio.Task[None]] = set()
 
-    def unary_unary(self, *method: Any, **coding: Any) -> _Method:
-        return _Method(self, "unary_unary", method, coding)
+    def _method(self, kind: str, *method: Any, **coding: Any) -> _Method:
+        return _Method(self, kind, method, coding)
 
-    def unary_stream(self, *method: Any, **coding: Any) -> _Method:
-        return _Method(self, "unary_stream", method, coding)
-
-    def stream_unary(self, *method: Any, **coding: Any) -> _Method:
-        return _Method(self, "stream_unary", method, coding)
-
-    def stream_stream(self, *method: Any, **coding: Any) -> _Method:
-        return _Method(self, "stream_stream", method, coding)
+    unary_unary = partialmethod(_method, "unary_unary")
+    unary_stream = partialmethod(_method, "unary_stream")
+    stream_unary = partialmethod(_method, "stream_unary")
+    stream_stream = partialmethod(_method, "stream_stream")
 
     async def close(self, grace: float | None = None) -> None:
         """Close; after ``grace`` seconds calls that are under way are cut off."""

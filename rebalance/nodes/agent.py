@@ -37,7 +37,7 @@ from rebalance.nodes.leader_duties import LeaderDuties
 from rebalance.nodes.member_starts import MemberStarts, StrongZones, ZoneNotes
 from rebalance.nodes.node_context import NO_REPORTS, AgentRules, NodeContext, NodeHosts, NodeStart
 from rebalance.nodes.own_records import OwnRecords
-from rebalance.nodes.pace import Pace
+from rebalance.nodes.pace import IDLE_S, Awaited, Pace
 from rebalance.nodes.partition_view import Mirrors, NodePartitionView
 from rebalance.nodes.registration import HeardTime, NodeNameTakenError, NodeRemovedError, Registration
 from rebalance.nodes.replica_decision import is_kept, why_fenced
@@ -184,12 +184,12 @@ class NodeAgent:
                 self._epochs.listen(self._on_epoch)
                 keep("epoch", self._epochs.run)
                 keep("limits", self._limits_key.run)
-                keep("zones", self._strong_zones.run)
+                keep("zones", self._strong_zones.intents.run)
                 if self._store is not None:
                     keep("store server", self._store_partitions.once_used(self._store))
                 keep("report", self._report.run)
                 await mirrors.loaded()
-                await asyncio.gather(self._epochs.loaded(), self._strong_zones.loaded())
+                await asyncio.gather(self._epochs.loaded(), self._strong_zones.intents.loaded())
                 mirrors.partitions.listen(self._on_partition_keys)
                 mirrors.members.listen(self._on_member_keys)
                 mirrors.nodes.listen(self._on_node_keys)
@@ -363,7 +363,7 @@ class NodeAgent:
             self._note_failing(view.partition, None)
             return delay_s
         if status.life is MemberLife.STARTING and delay_s == ACTED_S:
-            return self._pace.starting_s(view.partition)
+            return self._pace.pause_s(Awaited.STARTING, view.partition)
         if delay_s is not None:
             return delay_s
         return await self._beside_running_member(view, status)
@@ -391,9 +391,9 @@ class NodeAgent:
             self._note_failing(view.partition, None)
             again_s = await self._leader.follow(view, status)
             changes = view.pending is not None or view.configuration is None
-            pause_s = self._pace.following_s(view.partition) if changes else self._pace.idle_s()
+            pause_s = self._pace.pause_s(Awaited.FOLLOWING, view.partition) if changes else self._pace.idle_s()
             if not status.leader:
-                pause_s = min(pause_s, self._pace.leaderless_s())
+                pause_s = min(pause_s, IDLE_S)
             return pause_s if again_s is None else min(again_s, pause_s)
         try:
             delay_s = await self._leader.lead(view, status)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from catalog.core.zone import Node, ZoneIntent
@@ -27,6 +28,7 @@ def _of_own_host(name: str) -> Callable[..., Any]:
     return forwarded
 
 
+@dataclass(eq=False)
 class EngineHosts:
     """A ``GroupHost``. ``hosts``: engine -> its host. A partition belongs to the engine that has a member of
     it; a new one to the engine of its zone's profiles."""
@@ -50,55 +52,52 @@ class EngineHosts:
     transfer_leadership = _of_own_host("transfer_leadership")
     take_leadership = _of_own_host("take_leadership")
 
-    def __init__(
-        self, node: Node, hosts: Mapping[str, GroupHost], metastore: Metastore, keyspace: Keyspace
-    ) -> None:
-        self._node = node
-        self._hosts = hosts
-        self._metastore = metastore
-        self._keyspace = keyspace
+    node: Node
+    hosts: Mapping[str, GroupHost]
+    metastore: Metastore
+    keyspace: Keyspace
 
     def open(self, node: str) -> None:
-        for host in self._hosts.values():
+        for host in self.hosts.values():
             host.open(node)
 
     def partitions(self) -> frozenset[PartitionId]:
-        return frozenset().union(*(host.partitions() for host in self._hosts.values()))
+        return frozenset().union(*(host.partitions() for host in self.hosts.values()))
 
     async def reserve(self, partition: PartitionId, listed: Collection[str] = ()) -> MemberEndpoints:
         if partition in self.partitions():
             return await self.of(partition).reserve(partition, listed)
-        return await self._hosts[await self._engine_of(partition)].reserve(partition, listed)
+        return await self.hosts[await self._engine_of(partition)].reserve(partition, listed)
 
     def aside(self) -> Mapping[PartitionId, frozenset[int]]:
         aside: dict[PartitionId, frozenset[int]] = {}
-        for host in self._hosts.values():
+        for host in self.hosts.values():
             for partition, generations in host.aside().items():
                 aside[partition] = aside.get(partition, frozenset()) | generations
         return aside
 
     async def discard_aside(self, partition: PartitionId, generation: int) -> None:
-        for host in self._hosts.values():
+        for host in self.hosts.values():
             await host.discard_aside(partition, generation)
 
     async def close(self) -> None:
-        await asyncio.gather(*(host.close() for host in self._hosts.values()))
+        await asyncio.gather(*(host.close() for host in self.hosts.values()))
 
     def of(self, partition: PartitionId) -> GroupHost:
         """Any host answers for a partition that nobody has: nothing is here."""
-        hosts = [host for host in self._hosts.values() if partition in host.partitions()]
-        return hosts[0] if hosts else next(iter(self._hosts.values()))
+        hosts = [host for host in self.hosts.values() if partition in host.partitions()]
+        return hosts[0] if hosts else next(iter(self.hosts.values()))
 
     async def _engine_of(self, partition: PartitionId) -> str:
         """Raises NoPlaceError when the zone is not known or its profiles are not kept by one engine here."""
-        item = await self._metastore.get(self._keyspace.intent(partition.zone_id))
+        item = await self.metastore.get(self.keyspace.intent(partition.zone_id))
         if item is None:
             raise NoPlaceError(Cause.ZONE_UNKNOWN.text("its intent does not exist"))
         intent = read(item, ZoneIntent.decode)
         if isinstance(intent, Unreadable):
             raise NoPlaceError(intent.cause)
         profiles = intent.zone.storage_profiles
-        engines = sorted({self._node.engine(profile) for profile in profiles})
+        engines = sorted({self.node.engine(profile) for profile in profiles})
         if len(engines) > 1:
             raise NoPlaceError(
                 Cause.ENGINES_DIFFER.text(f"{', '.join(profiles)} are kept by {', '.join(engines)}")

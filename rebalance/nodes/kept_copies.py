@@ -255,45 +255,40 @@ class KeptCopies:
 FOREIGN_S = 10.0
 
 
+@dataclass(eq=False)
 class ForeignCopies:
     """Foreign copies of one node. ``notes`` say of which life its copies are."""
 
-    def __init__(
-        self,
-        node: NodeContext,
-        notes: ZoneNotes,
-        zones: StrongZones,
-        mirrors: MirrorHost,
-        records: OwnRecords,
-    ) -> None:
-        self._node = node
-        self._notes = notes
-        self._zones = zones
-        self._mirrors = mirrors
-        self._records = records
+    node: NodeContext
+    notes: ZoneNotes
+    zones: StrongZones
+    mirrors: MirrorHost
+    records: OwnRecords
+
+    def __post_init__(self) -> None:
         self._named: set[PartitionId] = set()
 
     async def left_alone(self, partition: PartitionId, *, holds: bool, is_assigned: bool) -> float | None:
         """Return when to look again; None: nothing here is of another life, and what is here is noted.
         ``holds``: the node has something of the partition. Raises MetastoreError."""
         if not holds:
-            self._notes.forget(partition)
+            self.notes.forget(partition)
             return None
-        intent = self._zones.intent(partition.zone_id)
-        cause = self._notes.why_foreign(partition, intent)
+        intent = self.zones.intent(partition.zone_id)
+        cause = self.notes.why_foreign(partition, intent)
         if not cause:
             self._named.discard(partition)
-            self._notes.note(partition, intent)
+            self.notes.note(partition, intent)
             return None
         if partition not in self._named:
             self._named.add(partition)
             log.error("a copy of another zone is left alone", partition=str(partition), cause=cause)
-        member = await self._node.host.status(partition)
+        member = await self.node.host.status(partition)
         if member is not None and member.life in RUNS:
-            await self._node.host.stop(partition, destroy=False)
-        mirror = await self._mirrors.status(partition)
+            await self.node.host.stop(partition, destroy=False)
+        mirror = await self.mirrors.status(partition)
         if mirror is not None and mirror.life in RUNS:
-            await self._mirrors.stop(partition, destroy=False)
+            await self.mirrors.stop(partition, destroy=False)
         told = MemberRecord(MemberState.FAILED, "", "", reason=cause) if is_assigned else None
-        await self._records.write_member(partition, told)
+        await self.records.write_member(partition, told)
         return FOREIGN_S

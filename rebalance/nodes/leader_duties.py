@@ -14,6 +14,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 
 import structlog
 
@@ -57,7 +58,7 @@ from rebalance.nodes.leader_decision import (
 from rebalance.nodes.leadership import Leadership
 from rebalance.nodes.node_context import NodeContext
 from rebalance.nodes.own_records import ConfigurationWriter
-from rebalance.nodes.pace import Pace
+from rebalance.nodes.pace import Awaited, Pace
 from rebalance.nodes.partition_view import NodePartitionView, peer_sights
 from rebalance.nodes.registration import HeardTime
 from rebalance.ports.groups import (
@@ -189,35 +190,30 @@ ACTIVE_S = 0.1
 FailureHandler = Callable[[PartitionId, ReconfigurationFailure], None]
 
 
+@dataclass(eq=False)
 class LeaderDuties:
     """Looks, decides, and does what is due, a round at a time; an accepted change is advanced step by step.
     ``wake`` puts a partition into the agent's queue; ``rules`` answers with those of now for attempts;
     ``background`` counts what nothing expected."""
 
-    def __init__(
-        self,
-        node: NodeContext,
-        wake: Callable[[PartitionId], None],
-        rules: Callable[[], CopyRules],
-        failure_handler: FailureHandler,
-        heard: HeardTime | None = None,
-        pace: Pace | None = None,
-        background: Background | None = None,
-    ) -> None:
-        """``heard`` None: no joiner is ever given up."""
-        self._node = node
-        self._wake = wake
-        self._rules = rules
-        self._failure_handler = failure_handler
-        self._strategy = StrategyDuties(node)
-        self._joiners = JoinerWatch(node, rules, heard or HeardTime(0.0))
+    node: NodeContext
+    wake: Callable[[PartitionId], None]
+    rules: Callable[[], CopyRules]
+    failure_handler: FailureHandler
+    heard: HeardTime | None = None
+    """None: no joiner is ever given up."""
+    pace: Pace | None = None
+    background: Background = field(default_factory=lambda: Background(restarts=False))
+
+    def __post_init__(self) -> None:
+        self._strategy = StrategyDuties(self.node)
+        self._joiners = JoinerWatch(self.node, self.rules, self.heard or HeardTime(0.0))
         self._led: dict[PartitionId, LedGroup] = {}
         self._tasks: dict[PartitionId, asyncio.Task[None]] = {}
-        self._configurations = ConfigurationWriter(node)
-        self._leadership = Leadership(node)
-        self._random = random.Random(node.name)
-        self._pace = pace or Pace(self._random)
-        self._background = background or Background(restarts=False)
+        self._configurations = ConfigurationWriter(self.node)
+        self._leadership = Leadership(self.node)
+        self._random = random.Random(self.node.name)
+        self._pace = self.pace or Pace(self._random)
 
     def _of(self, partition: PartitionId) -> LedGroup:
         return self._led.setdefault(partition, LedGroup())
@@ -244,11 +240,11 @@ class LeaderDuties:
         if drive.term != status.term:
             # A leader that was elected knows nothing yet (I3-041).
             drive = self._led[partition] = LedGroup(status.term, elected=True)
-        circumstances = (self._rules().revision, pending_revision(view), view.living)
+        circumstances = (self.rules().revision, pending_revision(view), view.living)
         drive.attempts = drive.attempts.under(circumstances, _now_s())
         drive.beats_through = status.endpoints.client_url if view.learning else ""
-        members = await self._node.host.configuration(partition, peer_sights(view))
-        keys, keyspace = view.keys, self._node.mirrors.partitions
+        members = await self.node.host.configuration(partition, peer_sights(view))
+        keys, keyspace = view.keys, self.node.mirrors.partitions
         duties = round_duties(
             view,
             status,
@@ -264,24 +260,24 @@ class LeaderDuties:
                 drive.elected, drive.peers = True, None
                 break
         size = rounded_size(status.size_bytes)
-        reason = drive.reason(view, status.waiting, self._joiners.stalled(partition), self._rules())
+        reason = drive.reason(view, status.waiting, self._joiners.stalled(partition), self.rules())
         await self._configurations.publish(view, status.term, members, reason, size)
         if duties == (LeaderDuty.REST,):
             again_s = await self._leadership.at_rest(view)
             return None if again_s is None else min(again_s, self._pace.idle_s())
         self._leadership.stirred(partition)
         if drive.obstacle:
-            return self._pace.blocked_s(partition)
+            return self._pace.pause_s(Awaited.BLOCKED, partition)
         # A change that ends, in whichever way, wakes the partition.
         if drive.peers is not None and not drive.elected and status.changing:
-            return self._pace.changing_s(partition)
+            return self._pace.pause_s(Awaited.CHANGING, partition)
         pause_s = drive.attempts.not_before_s - _now_s()
-        return min(max(pause_s, ACTIVE_S), self._pace.blocked_s(partition))
+        return min(max(pause_s, ACTIVE_S), self._pace.pause_s(Awaited.BLOCKED, partition))
 
     def failing(self, view: NodePartitionView) -> Failing | None:
         """Return what the change that is wanted does not get past; None: nothing, as far as attempts have
         shown."""
-        return self._of(view.partition).failing(view, self._rules())
+        return self._of(view.partition).failing(view, self.rules())
 
     def led_with_learners(self) -> dict[PartitionId, str]:
         """Partitions led here that have learners, with the client URL of the own member."""
@@ -296,7 +292,7 @@ class LeaderDuties:
         """Read the intention of ``token``'s target from the metastore itself."""
         peers = self._of(partition).peers
         try:
-            pending = (await read_assignments(self._node, partition))[0].pending
+            pending = (await read_assignments(self.node, partition))[0].pending
         except MetastoreError:
             return Intention.UNKNOWN
         # The token of a change back to stable is no revision of pending.
@@ -309,18 +305,18 @@ class LeaderDuties:
 
         async def decided() -> tuple[Outcome, Txn | None]:
             decision = decide_on_configuration_applied(
-                (await read_assignments(self._node, partition))[0], applied
+                (await read_assignments(self.node, partition))[0], applied
             )
             return decision.outcome, decision.transaction
 
         try:
-            outcome, revision = await commit_decided(self._node.metastore, decided)
+            outcome, revision = await commit_decided(self.node.metastore, decided)
         except MetastoreError as error:
             log.info("stable not switched yet", partition=str(partition), error=str(error))
         else:
             if revision:
                 self._note_switched(partition, applied, outcome)
-        self._wake(partition)
+        self.wake(partition)
 
     def _note_switched(self, partition: PartitionId, applied: Assignments, outcome: Outcome) -> None:
         led = self._of(partition)
@@ -336,19 +332,19 @@ class LeaderDuties:
         (I3-053, I3-055)."""
         if failure.code is FailureCode.LEADER_STEPPED_DOWN:
             self.forget(partition)
-            self._wake(partition)
+            self.wake(partition)
             return
         drive = self._of(partition)
-        before, rules = drive.attempts, self._rules()
-        copied = sum(record.value.copied for record in self._node.mirrors.shown(partition).records.values())
+        before, rules = drive.attempts, self.rules()
+        copied = sum(record.value.copied for record in self.node.mirrors.shown(partition).records.values())
         drive.attempts = before.after_failure(failure, _now_s(), rules, self._random.random(), copied=copied)
         if drive.attempts.becomes_failed(before, rules):
-            self._failure_handler(partition, failure)
-        self._wake(partition)
+            self.failure_handler(partition, failure)
+        self.wake(partition)
 
     def _advance(self, partition: PartitionId, term: int, token: int, target: Assignments) -> None:
         """Advances the change that the host has accepted, in a task of its own, until it ends."""
-        change = self._node.host.change(partition)
+        change = self.node.host.change(partition)
         former = self._tasks.pop(partition, None)
         if former is not None:
             former.cancel()
@@ -366,7 +362,7 @@ class LeaderDuties:
             if isinstance(end, Applied):
                 await self.applied(partition, Assignments(target.peers, target.learners))
         except Exception as error:
-            self._background.defect("a change of peers", error, partition=str(partition))
+            self.background.defect("a change of peers", error, partition=str(partition))
             end = Failed(ReconfigurationFailure(FailureCode.DEFECT, describe(error)))
         finally:
             await change.close()
@@ -386,7 +382,7 @@ class LeaderDuties:
         """Takes one step after the other, and does what each asks for."""
         intention, published = Intention.UNKNOWN, False
         while True:
-            sights = peer_sights(self._node.mirrors.shown(partition))
+            sights = peer_sights(self.node.mirrors.shown(partition))
             event = await change.advance(StepInput(sights, intention, published))
             intention, published = Intention.UNKNOWN, False
             match event:
@@ -406,7 +402,7 @@ class LeaderDuties:
         listed = frozenset((member.member_id, member.role) for member in members)
         if listed != drive.members:
             drive.members, drive.attempts = listed, CopyAttempts(since_s=_now_s())
-        view = self._node.mirrors.view(partition)
+        view = self.node.mirrors.view(partition)
         try:
             return not isinstance(view, Unreadable) and await self._configurations.publish(view, term, members)
         except MetastoreError as error:
@@ -427,7 +423,7 @@ class LeaderDuties:
             if isinstance(event, CaughtUp):
                 goes_on = await self._strategy.may_touch_voters(partition, term, token, strategy, event.joiner)
             else:
-                sights = peer_sights(self._node.mirrors.shown(partition))
+                sights = peer_sights(self.node.mirrors.shown(partition))
                 outcome = await self._strategy.unlock(partition, term, sights)
                 goes_on = outcome not in (*MOVED_ON, Outcome.LOCK_OF_LATER_TERM)
         except (MetastoreError, MemberUnavailableError) as error:
@@ -468,12 +464,12 @@ class LeaderDuties:
             return
         partition = view.partition
         try:
-            observed, revision = await read_assignments(self._node, partition)
+            observed, revision = await read_assignments(self.node, partition)
         except MetastoreUnavailableError:
             await self._repeat(partition, status, drive)
             raise
         drive.elected = False
-        members = await self._node.host.configuration(partition, peer_sights(view), linearizable=True)
+        members = await self.node.host.configuration(partition, peer_sights(view), linearizable=True)
         effects = decide_on_change(
             view, observed, revision, members, changing=status.changing, running=drive.peers
         )
@@ -510,7 +506,7 @@ class LeaderDuties:
     async def _ask(
         self, partition: PartitionId, term: int, token: int, peers: DesiredPeers, stable: tuple[str, ...] = ()
     ) -> None:
-        answer = await self._node.host.change_peers_and_learners(
+        answer = await self.node.host.change_peers_and_learners(
             partition, term, token, peers.target, peers.urls, stable
         )
         match answer:

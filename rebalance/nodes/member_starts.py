@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Callable, Sequence
+from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
 from typing import TypeVar
 
@@ -128,14 +129,6 @@ class StrongZones:
         """Called after the zones have changed."""
         self._listeners.append(listener)
 
-    async def run(self) -> None:
-        """Keeps them current until it is cancelled."""
-        await self.intents.run()
-
-    async def loaded(self) -> None:
-        """Returns once they are current."""
-        await self.intents.loaded()
-
     def intent(self, zone_id: ZoneId) -> ZoneIntent | None:
         """Return the catalog's intent for any zone; None: nothing is known of it, or it cannot be read. Each
         round of each partition asks, so it is decoded once."""
@@ -189,29 +182,22 @@ class StrongZones:
             return frozenset()
 
 
+@dataclass(eq=False)
 class MemberStarts:
     """Starts of one node's members. ``without_metastore``: members of zones that are known to be of
     STRONG_CONSISTENCY start also where the metastore is silent."""
 
-    def __init__(
-        self,
-        node: NodeContext,
-        unreadable: UnreadableLog,
-        strong: StrongZones,
-        notes: ZoneNotes,
-        *,
-        without_metastore: bool,
-    ) -> None:
-        self._notes = notes
-        self._node = node
-        self._unreadable = unreadable
-        self._strong = strong
-        self._without_metastore = without_metastore
+    node: NodeContext
+    unreadable: UnreadableLog
+    strong: StrongZones
+    notes: ZoneNotes
+    _: KW_ONLY
+    without_metastore: bool
 
     async def restart_members(self) -> None:
         """Start the members that may run now, once, when the node's process starts. The others start in later
         rounds, as their keys say."""
-        partitions = sorted(self._node.host.partitions(), key=str)
+        partitions = sorted(self.node.host.partitions(), key=str)
         may_run: set[PartitionId] = set()
         unasked: Sequence[PartitionId] = ()
         try:
@@ -222,12 +208,12 @@ class MemberStarts:
                         may_run.add(partition)
             unasked = ()
         except (TimeoutError, MetastoreError) as error:
-            trusted = [rest for rest in unasked if self._without_metastore and rest.zone_id in self._strong]
+            trusted = [rest for rest in unasked if self.without_metastore and rest.zone_id in self.strong]
             may_run.update(trusted)
             waiting = len(unasked) - len(trusted)
             log.warning("the metastore is silent", unasked=len(trusted), waiting=waiting, error=repr(error))
         await asyncio.gather(
-            *(self._node.host.restart(partition) for partition in partitions if partition in may_run)
+            *(self.node.host.restart(partition) for partition in partitions if partition in may_run)
         )
 
     async def clearance(self, partition: PartitionId, generation: int) -> str:
@@ -240,15 +226,15 @@ class MemberStarts:
         kept, or of a lost zone. ``generation`` None: that of the member, for which keys that cannot be read say
         nothing."""
         keys, kept = (
-            self._node.keyspace.partition(partition),
-            self._node.keyspace.kept(partition, self._node.name),
+            self.node.keyspace.partition(partition),
+            self.node.keyspace.kept(partition, self.node.name),
         )
-        names = (keys.pending, keys.group, kept, self._node.keyspace.intent(partition.zone_id))
-        result = await self._node.metastore.commit(Txn((), tuple(map(Get, names))))
+        names = (keys.pending, keys.group, kept, self.node.keyspace.intent(partition.zone_id))
+        result = await self.node.metastore.commit(Txn((), tuple(map(Get, names))))
         pending, group, copy, intent = (result.only(index) for index in range(4))
-        if foreign := self._notes.why_foreign(partition, self._known(partition, intent, ZoneIntent.decode)):
+        if foreign := self.notes.why_foreign(partition, self._known(partition, intent, ZoneIntent.decode)):
             return foreign
-        status = await self._node.host.status(partition)
+        status = await self.node.host.status(partition)
         if status is None:
             return ""
         if generation is not None:
@@ -259,7 +245,7 @@ class MemberStarts:
         if of_copy and is_kept(of_copy, status):
             return Cause.FENCED.text("its copy is only kept")
         return why_fenced(
-            self._node.name,
+            self.node.name,
             status.generation if generation is None else generation,
             self._known(partition, pending, Assignments.decode),
             self._known(partition, group, GroupRecord.decode),
@@ -269,6 +255,6 @@ class MemberStarts:
         """A key that cannot be read says nothing: what has run before runs on."""
         value = read(item, decode)
         if isinstance(value, Unreadable):
-            self._unreadable.waits(partition, value)
+            self.unreadable.waits(partition, value)
             return None
         return value

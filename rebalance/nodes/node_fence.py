@@ -54,23 +54,19 @@ async def cleared(_partition: PartitionId, _generation: int) -> str:
     return ""
 
 
+@dataclass(eq=False)
 class NodeFence:
     """A ``MemberGuard``. ``clock``: nanoseconds that also count while the machine is suspended; ``killer``
     keeps deadlines of the same clock. ``probe`` None: only confirmations count. Belongs to one event loop."""
 
-    def __init__(
-        self,
-        lease_s: int,
-        killer: MemberKiller,
-        clock: Callable[[], int],
-        probe: MajorityProbe | None = None,
-    ) -> None:
-        lease_ns = lease_s * SECOND
-        self._lease_s = lease_s
-        self._time = FenceTime(lease_ns, lease_ns).kept_to(fence_ms_of(RESET_S, lease_s))
-        self._killer = killer
-        self._clock = clock
-        self._probe = probe
+    lease_s: int
+    killer: MemberKiller
+    clock: Callable[[], int]
+    probe: MajorityProbe | None = None
+
+    def __post_init__(self) -> None:
+        lease_ns = self.lease_s * SECOND
+        self._time = FenceTime(lease_ns, lease_ns).kept_to(fence_ms_of(RESET_S, self.lease_s))
         self._is_over = True
         self._spans = 1
         """Grows when a span of time in which the node is heard ends: what was known then counts no more."""
@@ -83,7 +79,7 @@ class NodeFence:
         self._on_change: Callable[[], None] = lambda: None
         self._remembered_ns: int | None = None
         self._killed: set[int] = set()
-        killer.listen(self._note_killed)
+        self.killer.listen(self._note_killed)
 
     def open(
         self, strong: Container[ZoneId], clearance: Clearance, on_change: Callable[[], None] = lambda: None
@@ -91,10 +87,6 @@ class NodeFence:
         """``strong``: zones that are known to be of STRONG_CONSISTENCY. ``on_change``: the node was fenced, or
         is heard again."""
         self._strong, self._clearance, self._on_change = strong, clearance, on_change
-
-    @property
-    def lease_s(self) -> int:
-        return self._lease_s
 
     @property
     def is_fenced(self) -> bool:
@@ -107,7 +99,7 @@ class NodeFence:
         return self._time.fence_ns // 1_000_000
 
     def now_ns(self) -> int:
-        return self._clock()
+        return self.clock()
 
     def keep_to(self, fence_ms: int) -> None:
         if fence_ms != self.fence_ms:
@@ -118,7 +110,7 @@ class NodeFence:
         """The metastore has shown the node's own entry, in answer to what was sent at ``sent_ns``."""
         self._look()
         self._set(self._time.confirmed(sent_ns))
-        if self._is_over and not self._time.is_over(self._clock()):
+        if self._is_over and not self._time.is_over(self.clock()):
             self._is_over = False
             log.info("the node is heard by the metastore", fence_ms=self.fence_ms, span=self._spans)
             self._on_change()
@@ -134,7 +126,7 @@ class NodeFence:
         for pid, (partition, _) in tuple(self._guarded.items()):
             if partition.zone_id in self._strong:
                 del self._guarded[pid]
-                self._killer.unguard(pid)
+                self.killer.unguard(pid)
 
     async def refusal(self, partition: PartitionId, generation: int) -> str:
         if partition.zone_id in self._strong:
@@ -161,7 +153,7 @@ class NodeFence:
                 raise WatchLostError(UNHEARD)
             self._guarded[pid] = partition, self._spans
             try:
-                await self._killer.guard(pid)
+                await self.killer.guard(pid)
             except BaseException:
                 self._guarded.pop(pid, None)
                 raise
@@ -171,7 +163,7 @@ class NodeFence:
     def ended(self, pid: int) -> str:
         self._look()
         _, span = self._guarded.pop(pid, (None, self._spans))
-        self._killer.unguard(pid)
+        self.killer.unguard(pid)
         was_killed = pid in self._killed
         self._killed.discard(pid)
         return UNHEARD if was_killed or span < self._spans else ""
@@ -179,28 +171,28 @@ class NodeFence:
     async def run(self) -> None:
         """Keeps the killer and looks at the time, until it is cancelled."""
         async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(self._killer.run())
+            tasks.create_task(self.killer.run())
             tasks.create_task(self._keep_looking())
-            if self._probe is not None:
-                tasks.create_task(self._keep_asking(self._probe))
+            if self.probe is not None:
+                tasks.create_task(self._keep_asking(self.probe))
 
     async def close(self) -> None:
         """Close, after the members were stopped."""
-        await self._killer.close()
+        await self.killer.close()
 
     def _set(self, time: FenceTime) -> None:
         if time != self._time:
             # The killer first: if this process is stopped between the two, its deadline is the earlier one.
-            self._killer.until(time.deadline_ns)
+            self.killer.until(time.deadline_ns)
             self._time = time
 
     def _look(self) -> None:
-        if not self._is_over and self._time.is_over(self._clock()):
+        if not self._is_over and self._time.is_over(self.clock()):
             self._is_over = True
             self._spans += 1
             log.error("the node is fenced", unheard_ms=self.fence_ms, members=len(self._guarded))
             # A killer that is late may hear of the next deadline before it has kept this one.
-            self._killer.kill()
+            self.killer.kill()
             self._on_change()
 
     def _note_killed(self, pids: tuple[int, ...]) -> None:
@@ -218,15 +210,15 @@ class NodeFence:
     async def _keep_asking(self, probe: MajorityProbe) -> None:
         """Ask for the metastore's majority while confirmations are late, else for its members."""
         lease_ns = self._time.lease_ns
-        quiet_ns, period_s = lease_ns // 3 + lease_ns // 10, min(0.5, self._lease_s / 10)
+        quiet_ns, period_s = lease_ns // 3 + lease_ns // 10, min(0.5, self.lease_s / 10)
         while True:
             await asyncio.sleep(period_s)
-            sent_ns, confirmed_ns = self._clock(), self._time.confirmed_ns
+            sent_ns, confirmed_ns = self.clock(), self._time.confirmed_ns
             if confirmed_ns is None:
                 continue
             if sent_ns - confirmed_ns > quiet_ns:
                 if await probe.no_majority():
-                    self.no_majority(sent_ns, self._clock())
+                    self.no_majority(sent_ns, self.clock())
             elif confirmed_ns != self._remembered_ns:
                 with suppress(TimeoutError, MetastoreError):
                     async with asyncio.timeout(REMEMBER_S):
@@ -248,25 +240,26 @@ class FenceDraft:
     puts: tuple[Put, ...] = ()
 
 
+@dataclass(eq=False)
 class FencePublisher:
     """Publisher for one node and one start (``incarnation``) of it."""
 
-    def __init__(
-        self, node: str, incarnation: str, metastore: Metastore, keyspace: Keyspace, fence: NodeFence
-    ) -> None:
-        self._incarnation = incarnation
-        self._metastore = metastore
-        self._keyspace = keyspace
-        self._node_key = keyspace.node(node)
-        self._key = keyspace.fence(node)
-        self._fence = fence
-        self._target_ms = fence_ms_of(RESET_S, fence.lease_s)
+    node: str
+    incarnation: str
+    metastore: Metastore
+    keyspace: Keyspace
+    fence: NodeFence
+
+    def __post_init__(self) -> None:
+        self._node_key = self.keyspace.node(self.node)
+        self._key = self.keyspace.fence(self.node)
+        self._target_ms = fence_ms_of(RESET_S, self.fence.lease_s)
         self._published_ms: int | None = None
         self._drafts = 0
         self._last_published = 0
         self._due = asyncio.Event()
         self._unreadable = UnreadableLog()
-        self._random = random.Random(incarnation)
+        self._random = random.Random(self.incarnation)
 
     def on_limits(self, item: KeyValue | None) -> None:
         """Take limits as they were read last. Limits that cannot be read change nothing."""
@@ -274,19 +267,19 @@ class FencePublisher:
         if isinstance(limits, Unreadable):
             return
         reset_s = limits.ha_reset_s if limits is not None and limits.ha_reset_s is not None else RESET_S
-        self._target_ms = fence_ms_of(reset_s, self._fence.lease_s)
+        self._target_ms = fence_ms_of(reset_s, self.fence.lease_s)
         if not self._is_settled:
             self._due.set()
 
     @property
     def _is_settled(self) -> bool:
-        return self._published_ms is None or self._published_ms == self._target_ms == self._fence.fence_ms
+        return self._published_ms is None or self._published_ms == self._target_ms == self.fence.fence_ms
 
     async def draft(self) -> FenceDraft:
         """Return what the registration's transaction is to hold besides the node's own entry: of the limits as
         they are now. Nothing where the key cannot be read: a newer build has written it, and it stays. Raises
         MetastoreError."""
-        result = await self._metastore.commit(Txn((), (Get(self._keyspace.limits), Get(self._key))))
+        result = await self.metastore.commit(Txn((), (Get(self.keyspace.limits), Get(self._key))))
         self.on_limits(result.only(0))
         return self._draft(result.only(1), self._target_ms)
 
@@ -296,7 +289,7 @@ class FencePublisher:
         if draft.puts and draft.number > self._last_published:
             self._last_published = draft.number
             self._published_ms = draft.fence_ms
-            self._fence.keep_to(draft.fence_ms)
+            self.fence.keep_to(draft.fence_ms)
             if not self._is_settled:
                 self._due.set()
         elif not draft.puts:
@@ -323,29 +316,29 @@ class FencePublisher:
     async def _publish(self, fence_ms: int) -> bool:
         """Publish a fence; False where the node's entry or the key is not as it should be, or changed
         meanwhile."""
-        result = await self._metastore.commit(Txn((), (Get(self._node_key), Get(self._key))))
+        result = await self.metastore.commit(Txn((), (Get(self._node_key), Get(self._key))))
         own = read(result.only(0), NodeRecord.decode)
-        if own is None or isinstance(own, Unreadable) or own.incarnation != self._incarnation:
+        if own is None or isinstance(own, Unreadable) or own.incarnation != self.incarnation:
             return False
         draft, item = self._draft(result.only(1), fence_ms), result.only(0)
         if not draft.puts or item is None:
             return False
         guards = (unchanged(self._node_key, item.mod_revision), *draft.guards)
-        done = await self._metastore.commit(Txn(guards, draft.puts))
+        done = await self.metastore.commit(Txn(guards, draft.puts))
         if done.succeeded:
             self.published(draft)
         return done.succeeded
 
     def _draft(self, item: KeyValue | None, fence_ms: int) -> FenceDraft:
         """A shorter fence is in use from here on."""
-        if fence_ms < self._fence.fence_ms:
-            self._fence.keep_to(fence_ms)
+        if fence_ms < self.fence.fence_ms:
+            self.fence.keep_to(fence_ms)
         before = read(item, FenceRecord.decode)
         if isinstance(before, Unreadable):
             self._unreadable.waits("fence", before)
             return FenceDraft(fence_ms)
         self._unreadable.goes_on("fence")
-        record = FenceRecord(self._incarnation, fence_ms, unknown=before.unknown if before else None)
+        record = FenceRecord(self.incarnation, fence_ms, unknown=before.unknown if before else None)
         guard = unchanged(self._key, item.mod_revision if item is not None else 0)
         self._drafts += 1
         return FenceDraft(fence_ms, self._drafts, (guard,), (Put(self._key, record.encode()),))

@@ -27,7 +27,7 @@ from rebalance.core.keyspace.records import (
     MirrorRecord,
     Stage,
 )
-from rebalance.core.keyspace.txn import Compare, CompareOp, CompareTarget, Delete, Put, Txn, unchanged
+from rebalance.core.keyspace.txn import Compare, Delete, Put, Txn, present, unchanged
 from rebalance.core.moves.group_steps import stage_of
 from rebalance.metastore.mirror import KeyspaceMirror
 from rebalance.nodes.node_context import NodeContext
@@ -214,7 +214,7 @@ class ConfigurationWriter:
         record = replace(record, size_bytes=size_bytes)
         if known == record:
             return True
-        exists = Compare(view.keys.stable, CompareTarget.CREATE_REVISION, CompareOp.GREATER, 0)
+        exists = present(view.keys.stable)
         guards = (exists, unchanged(key, self._written.revision(key, self._mirror)))
         result = await self._node.metastore.commit(Txn(guards, (Put(key, record.encode()),)))
         if result.succeeded:

@@ -10,19 +10,27 @@ from __future__ import annotations
 
 import asyncio
 import random
+from enum import Enum
 
 from rebalance.core.keyspace.keys import PartitionId
 
 QUIET_SHARE = 0.125
 """A pause between two looks is this share of the time for which nothing has happened."""
-FOLLOWING_S = (0.15, 1.0)
-CHANGING_S = (0.1, 0.5)
-STARTING_S = (0.1, 0.5)
-COPYING_S = (0.2, 1.0)
-BLOCKED_S = (0.5, 1.0)
 IDLE_S = 1.5
+"""Also beside a member that knows no leader, notified or not: for how long is measured, and the copy's position
+published."""
 REMINDER_S = 30.0
-NOTIFIED_CHANGING_S = 1.0
+
+
+class Awaited(Enum):
+    """Reason for the next look: the shortest and the longest pause, and the one of an agent that is notified,
+    in seconds. Beside a leader with a change joiners' absence is measured meanwhile, so that one looks soon."""
+
+    FOLLOWING = (0.15, 1.0, REMINDER_S)  # beside a member that does not lead, while its group is to change
+    STARTING = (0.1, 0.5, IDLE_S)  # a process answers
+    COPYING = (0.2, 1.0, REMINDER_S)  # a mirror has its first copy
+    CHANGING = (0.1, 0.5, 1.0)  # beside a leader whose change runs
+    BLOCKED = (0.5, 1.0, 1.0)  # beside a leader whose change cannot begin
 
 
 class Pace:
@@ -41,37 +49,16 @@ class Pace:
         """The node has nothing of it any more."""
         self._since.pop(partition, None)
 
-    def following_s(self, partition: PartitionId) -> float:
-        """Return the pace beside a member that does not lead, while its group is to change."""
-        return REMINDER_S if self._notified else self._grown(partition, *FOLLOWING_S)
-
-    def starting_s(self, partition: PartitionId) -> float:
-        """Return the pace until a process answers."""
-        return IDLE_S if self._notified else self._grown(partition, *STARTING_S)
-
-    def copying_s(self, partition: PartitionId) -> float:
-        """Return the pace until a mirror has its first copy."""
-        return REMINDER_S if self._notified else self._grown(partition, *COPYING_S)
-
-    def changing_s(self, partition: PartitionId) -> float:
-        """Return the pace beside a leader whose change runs: joiners' absence is measured meanwhile."""
-        return NOTIFIED_CHANGING_S if self._notified else self._grown(partition, *CHANGING_S)
-
-    def blocked_s(self, partition: PartitionId) -> float:
-        """Return the pace beside a leader whose change cannot begin: joiners' absence is measured meanwhile."""
-        return NOTIFIED_CHANGING_S if self._notified else self._grown(partition, *BLOCKED_S)
-
-    def leaderless_s(self) -> float:
-        """Return the pace beside a member that knows no leader: for how long is measured, and the copy's
-        position published."""
-        return IDLE_S
+    def pause_s(self, awaited: Awaited, partition: PartitionId) -> float:
+        """Return the pause until the next look at a partition that waits."""
+        least_s, most_s, notified_s = awaited.value
+        if self._notified:
+            return notified_s
+        now = asyncio.get_running_loop().time()
+        quiet_s = now - self._since.setdefault(partition, now)
+        return min(max(QUIET_SHARE * quiet_s, least_s), most_s)
 
     def idle_s(self) -> float:
         """Return the pace at rest. Spread out, so that a hundred members are not all asked in the same
         moment."""
         return (REMINDER_S if self._notified else IDLE_S) * self._chance.uniform(0.8, 1.2)
-
-    def _grown(self, partition: PartitionId, least_s: float, most_s: float) -> float:
-        now = asyncio.get_running_loop().time()
-        quiet_s = now - self._since.setdefault(partition, now)
-        return min(max(QUIET_SHARE * quiet_s, least_s), most_s)

@@ -120,47 +120,42 @@ def check_removal(item: KeyValue | None, node: str, data_dir: Path, last: NodeFi
         )
 
 
+@dataclass(eq=False)
 class Registration:
     """``register`` once, then ``keep`` until it is cancelled; ``withdraw`` at the end."""
 
-    def __init__(
-        self,
-        metastore: Metastore,
-        keyspace: Keyspace,
-        start: NodeStart,
-        heard: HeardTime | None = None,
-        fence: NodeFence | None = None,
-        held_zone: Callable[[], ZoneId] = lambda: NO_ZONE,
-    ) -> None:
-        """``heard`` goes on with each renewal of the lease, and so does ``fence``, which is published with the
-        entry. ``held_zone``: the highest id of the zones that the node has, or had, something of."""
-        node = start.node
-        self._metastore = metastore
-        self._key = keyspace.node(node.name)
-        self._epoch_key = keyspace.epoch
-        self._held_zone = held_zone
+    metastore: Metastore
+    keyspace: Keyspace
+    start: NodeStart
+    heard: HeardTime | None = None
+    """Goes on with each renewal of the lease, and so does ``fence``, which is published with the entry."""
+    fence: NodeFence | None = None
+    held_zone: Callable[[], ZoneId] = lambda: NO_ZONE
+    """The highest id of the zones that the node has, or had, something of."""
+
+    def __post_init__(self) -> None:
+        node = self.start.node
+        self._key = self.keyspace.node(node.name)
+        self._epoch_key = self.keyspace.epoch
         self._is_behind = False
-        self._start, self._node = start, node
-        self._removed_key = keyspace.removed_node(node.name)
-        self._path = start.data_dir / NODE_FILE
-        self._ttl_s = start.lease_ttl_s
-        self._lease = 0
-        self._heard = heard or HeardTime(start.lease_ttl_s)
+        self._node = node
+        self._removed_key = self.keyspace.removed_node(node.name)
+        self._path = self.start.data_dir / NODE_FILE
+        self._ttl_s = self.start.lease_ttl_s
+        self.lease = 0
+        """0 before the first registration."""
+        self._heard = self.heard or HeardTime(self.start.lease_ttl_s)
         self._unreadable = UnreadableLog()
         past = self._saved = self._registered = NodeFile.read(self._path)
         self._past = past.incarnation
         self.revision_floor = past.revision
         self.epoch = past.epoch
-        self.incarnation = start.incarnation
-        self._fence = fence
+        self.incarnation = self.start.incarnation
         self.fence_record: FencePublisher | None = None
-        if fence is not None:
-            self.fence_record = FencePublisher(node.name, self.incarnation, metastore, keyspace, fence)
-
-    @property
-    def lease(self) -> int:
-        """0 before the first registration."""
-        return self._lease
+        if self.fence is not None:
+            self.fence_record = FencePublisher(
+                node.name, self.incarnation, self.metastore, self.keyspace, self.fence
+            )
 
     async def register(self) -> None:
         """Waits for the metastore as long as it takes. Raises NodeNameTakenError and NodeRemovedError."""
@@ -202,7 +197,7 @@ class Registration:
             pause_s = self._ttl_s / 3
             sent_ns = self._now_ns()
             try:
-                await self._metastore.keep_lease(self._lease, self._ttl_s)
+                await self.metastore.keep_lease(self.lease, self._ttl_s)
                 item = await self._entry()
                 if item is not None and self._is_current(item):
                     self._heard.note(asyncio.get_running_loop().time())
@@ -225,18 +220,18 @@ class Registration:
     async def withdraw(self) -> None:
         """Remove the entry, if the metastore answers; else the lease removes it."""
         with suppress(MetastoreError, RecordNotReadableError):
-            item = await self._metastore.get(self._key)
+            item = await self.metastore.get(self._key)
             if item is not None and self._is_ours(item):
                 guard = (unchanged(self._key, item.mod_revision),)
-                await self._metastore.commit(Txn(guard, (Delete(self._key),)))
+                await self.metastore.commit(Txn(guard, (Delete(self._key),)))
         with suppress(MetastoreError):
-            if self._lease:
-                await self._metastore.revoke_lease(self._lease)
+            if self.lease:
+                await self.metastore.revoke_lease(self.lease)
 
     async def _try(self) -> NodeRecord | None:
         """Register; None when the node is registered now, else the entry that is in the way."""
-        removed = await self._metastore.get(self._removed_key)
-        check_removal(removed, self._node.name, self._start.data_dir, self._registered)
+        removed = await self.metastore.get(self._removed_key)
+        check_removal(removed, self._node.name, self.start.data_dir, self._registered)
         item = await self._entry()
         unknown = None
         if item is not None:
@@ -246,14 +241,14 @@ class Registration:
             unknown = other.unknown
         # The lease counts from its grant: it may end soon after the entry is there.
         sent_ns = self._now_ns()
-        self._lease = await self._metastore.grant_lease(self._ttl_s)
+        self.lease = await self.metastore.grant_lease(self._ttl_s)
         record = NodeRecord(
-            self._node, self.incarnation, os.getpid(), self._start.etcd, self._held_zone(), unknown=unknown
+            self._node, self.incarnation, os.getpid(), self.start.etcd, self.held_zone(), unknown=unknown
         ).at_level(LEVEL)
         guard = (as_read(self._key, item), as_read(self._removed_key, removed))
-        put = Put(self._key, record.encode(), self._lease)
+        put = Put(self._key, record.encode(), self.lease)
         draft = await self.fence_record.draft() if self.fence_record is not None else FenceDraft(0)
-        result = await self._metastore.commit(Txn((*guard, *draft.guards), (put, *draft.puts)))
+        result = await self.metastore.commit(Txn((*guard, *draft.guards), (put, *draft.puts)))
         if not result.succeeded:
             raise MetastoreError("the node's entry changed while it was being written")
         if self.fence_record is not None:
@@ -269,7 +264,7 @@ class Registration:
         """Read this node's key. A metastore that has less than this node has seen of it went back in time,
         which ``epoch`` says from then on: nothing is written until it is adopted."""
         seen = LostLife(self.epoch, self.revision_floor, self._node.name)
-        result = await self._metastore.commit(Txn((), (Get(self._key), Get(self._epoch_key))))
+        result = await self.metastore.commit(Txn((), (Get(self._key), Get(self._epoch_key))))
         item, epoch = result.only(0), result.only(1)
         record = read(epoch, EpochRecord.decode) or EpochRecord()
         if isinstance(record, Unreadable):
@@ -279,18 +274,18 @@ class Registration:
             if told is not None:
                 log.error("the metastore went back in time", revision=result.revision, seen=seen.revision)
                 guard = as_read(self._epoch_key, epoch)
-                await self._metastore.commit(Txn((guard,), (Put(self._epoch_key, told.encode()),)))
+                await self.metastore.commit(Txn((guard,), (Put(self._epoch_key, told.encode()),)))
             self._is_behind = True
         else:
             self._is_behind = record.lost_life is not None
         return item
 
     def _now_ns(self) -> int:
-        return self._fence.now_ns() if self._fence is not None else 0
+        return self.fence.now_ns() if self.fence is not None else 0
 
     def _confirmed(self, sent_ns: int) -> None:
-        if self._fence is not None:
-            self._fence.confirmed(sent_ns)
+        if self.fence is not None:
+            self.fence.confirmed(sent_ns)
 
     def saw(self, revision: int) -> None:
         """The metastore showed this revision; a lower one later means that it went back in time."""
@@ -317,7 +312,7 @@ class Registration:
 
     def _is_current(self, item: KeyValue) -> bool:
         """A metastore that went back has an entry from before, which lacks the latest zones."""
-        is_reported = readable(item, NodeRecord.decode).highest_zone >= self._held_zone()
+        is_reported = readable(item, NodeRecord.decode).highest_zone >= self.held_zone()
         return self._is_ours(item) and (is_reported or not self._is_behind)
 
     def _is_ours(self, item: KeyValue) -> bool:

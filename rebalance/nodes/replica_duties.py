@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import structlog
 
@@ -21,7 +21,7 @@ from rebalance.nodes.copy_repairs import CopyRepairs, broken_by, wall_ms
 from rebalance.nodes.kept_copies import KeptCopies, RemovalJudge, RemovalVerdict
 from rebalance.nodes.node_context import NodeContext
 from rebalance.nodes.own_records import OwnRecords
-from rebalance.nodes.pace import Pace
+from rebalance.nodes.pace import Awaited, Pace
 from rebalance.nodes.partition_view import NodePartitionView
 from rebalance.nodes.recovery_duties import RecoveryDuties
 from rebalance.nodes.replica_decision import (
@@ -59,34 +59,28 @@ Tended = tuple[MemberStatus | None, float | None]
 """The member's status, and the seconds until the next look at the latest; None: nothing is left."""
 
 
+@dataclass(eq=False)
 class MemberDuties:
     """The life of this node's members, one partition at a time (the queue keeps them apart). ``full``: why one
     more replica has no place on this node, empty when it has."""
 
-    def __init__(
-        self,
-        node: NodeContext,
-        records: OwnRecords,
-        removals: RemovalJudge,
-        full: Callable[[PartitionId], str],
-        mirrors: MirrorHost,
-        progress: CopyProgress,
-    ) -> None:
-        self._node = node
-        self._records = records
-        self._removals = removals
-        self._full = full
-        self._mirrors = mirrors
-        self._progress = progress
-        self._recovery = RecoveryDuties(node, mirrors)
-        self._repairs = CopyRepairs(node, node.data_dir, wall_ms)
-        self._kept = KeptCopies(node, records, removals)
+    node: NodeContext
+    records: OwnRecords
+    removals: RemovalJudge
+    full: Callable[[PartitionId], str]
+    mirrors: MirrorHost
+    progress: CopyProgress
+
+    def __post_init__(self) -> None:
+        self._recovery = RecoveryDuties(self.node, self.mirrors)
+        self._repairs = CopyRepairs(self.node, self.node.data_dir, wall_ms)
+        self._kept = KeptCopies(self.node, self.records, self.removals)
         self._removed_since: dict[PartitionId, float] = {}
 
     async def tend(self, view: NodePartitionView) -> Tended:
         """The member's status after one duty, and when to look again at the latest (None: nothing is left)."""
         await self._kept.tidy(view)
-        status = await self._node.host.status(view.partition)
+        status = await self.node.host.status(view.partition)
         if await self._recovery.restarted(view) or await self._recovery.noted_again(view, status):
             return None, ACTED_S
         decision = self._decided(view, status)
@@ -101,8 +95,8 @@ class MemberDuties:
 
     def _decided(self, view: NodePartitionView, status: MemberStatus | None) -> MemberDecision:
         is_forced = view.pending is not None and view.pending.value.forced
-        has_mirror = bool(is_forced) and view.partition in self._mirrors.partitions()
-        decision = decide_member(view, self._node.name, status, has_mirror=has_mirror)
+        has_mirror = bool(is_forced) and view.partition in self.mirrors.partitions()
+        decision = decide_member(view, self.node.name, status, has_mirror=has_mirror)
         return self._with_engine(view, decision) if decision.duty in (Duty.BOOTSTRAP, Duty.JOIN) else decision
 
     async def _carried_out(
@@ -129,7 +123,7 @@ class MemberDuties:
             case Duty.RESERVE:
                 ended = None, await self._reserve(view)
             case Duty.FENCE:
-                await self._node.host.stop(partition, destroy=False)
+                await self.node.host.stop(partition, destroy=False)
             case Duty.FOUND_ALONE | Duty.FOUND_FROM_MIRROR:
                 is_founded = await self._recovery.found_alone(view, on_mirror=duty is Duty.FOUND_FROM_MIRROR)
                 ended = (None, ACTED_S) if is_founded else None
@@ -140,21 +134,21 @@ class MemberDuties:
             case Duty.BOOTSTRAP | Duty.JOIN if status is not None:
                 await self._start(view, duty, status.endpoints)
             case Duty.RESTART:
-                await self._node.host.restart(partition)
+                await self.node.host.restart(partition)
         return ended
 
     async def _recorded(
         self, view: NodePartitionView, status: MemberStatus | None, decision: MemberDecision
     ) -> Tended:
         partition, duty = view.partition, decision.duty
-        record = _record(view, self._node.name, status, decision)
+        record = _record(view, self.node.name, status, decision)
         position = await self._recovery.position(partition, status)
         received, now_s = status.received if status is not None else 0, asyncio.get_running_loop().time()
-        copied = self._progress.of(partition, received, now_s)
+        copied = self.progress.of(partition, received, now_s)
         if (position, copied) != (record.position, record.copied):
             record = replace(record, position=position, copied=copied)
         guards = self._as_read(view, record) if duty is Duty.REPORT_DATA_LOST else ()
-        if not await self._records.write_member(partition, record, guards):
+        if not await self.records.write_member(partition, record, guards):
             return None, ACTED_S
         if duty in (Duty.FENCE, *FOUNDS):
             return None, PAUSE_S if duty is Duty.FENCE else ACTED_S
@@ -166,31 +160,31 @@ class MemberDuties:
 
     def _as_read(self, view: NodePartitionView, record: MemberRecord) -> tuple[Compare, ...]:
         """A view from before this node's last write may show a copy as lost that is being made anew."""
-        own = view.records.get(self._node.name)
+        own = view.records.get(self.node.name)
         if own is None or replace(own.value, mirror=record.mirror, unknown=record.unknown) == record:
             return ()
-        return (unchanged(self._node.keyspace.member(view.partition, self._node.name), own.mod_revision),)
+        return (unchanged(self.node.keyspace.member(view.partition, self.node.name), own.mod_revision),)
 
     async def _reserve(self, view: NodePartitionView) -> float:
         partition = view.partition
         try:
-            full = self._full(partition)
+            full = self.full(partition)
             if full:
                 raise NoPlaceError(full)
-            endpoints = await self._node.host.reserve(partition, view.listed_urls)
+            endpoints = await self.node.host.reserve(partition, view.listed_urls)
         except NoPlaceError as error:
             record = MemberRecord(MemberState.FAILED, "", "", reason=str(error))
-            await self._records.write_member(partition, record)
+            await self.records.write_member(partition, record)
             return PAUSE_S * 4
         log.info("member reserved", partition=str(partition), peer_url=endpoints.peer_url)
-        await self._records.write_member(
+        await self.records.write_member(
             partition, MemberRecord(MemberState.READY, endpoints.peer_url, endpoints.client_url)
         )
         return 0.0
 
     def _with_engine(self, view: NodePartitionView, decision: MemberDecision) -> MemberDecision:
         """A member of another engine could never join the group."""
-        ours, theirs = self._node.host.engine(view.partition), view.group.value.engine if view.group else ""
+        ours, theirs = self.node.host.engine(view.partition), view.group.value.engine if view.group else ""
         if not theirs or ours == theirs:
             return decision
         return MemberDecision(
@@ -206,12 +200,12 @@ class MemberDuties:
         group = GroupRecord(
             token=f"{zone}-{number}-{view.stable.create_revision}",
             peers={name: record.value.peer_url for name, record in records.items()},
-            engine=self._node.host.engine(view.partition),
+            engine=self.node.host.engine(view.partition),
         )
         guards = [absent(view.keys.group), unchanged(view.keys.stable, view.stable.mod_revision)]
         for name, record in records.items():
-            guards.append(unchanged(self._node.keyspace.member(view.partition, name), record.mod_revision))
-        result = await self._node.metastore.commit(Txn(tuple(guards), (Put(view.keys.group, group.encode()),)))
+            guards.append(unchanged(self.node.keyspace.member(view.partition, name), record.mod_revision))
+        result = await self.node.metastore.commit(Txn(tuple(guards), (Put(view.keys.group, group.encode()),)))
         if result.succeeded:
             log.info("group founded", partition=str(view.partition), token=group.token)
 
@@ -220,14 +214,14 @@ class MemberDuties:
         record = MemberRecord(
             MemberState.STARTING, endpoints.peer_url, endpoints.client_url, started=True, reason=""
         )
-        await self._records.write_member(view.partition, record)
+        await self.records.write_member(view.partition, record)
         if duty is Duty.BOOTSTRAP and view.group is not None:
-            await self._node.host.bootstrap(view.partition, view.group.value)
+            await self.node.host.bootstrap(view.partition, view.group.value)
         elif view.configuration is not None:
             members = view.configuration.value.members
             peers = {name: member.peer_url for name, member in members.items()}
             generation = view.group.value.generation if view.group is not None else 0
-            await self._node.host.join(view.partition, peers, generation)
+            await self.node.host.join(view.partition, peers, generation)
 
     async def _reincarnate(self, view: NodePartitionView, status: MemberStatus | None) -> float:
         """The record goes first: data that is gone under a record that says "started" would count as lost."""
@@ -236,8 +230,8 @@ class MemberDuties:
             await self._kept.set_aside(view, status)
             return 0.0
         log.info("member was removed by its group and is wanted again", partition=str(partition))
-        await self._records.write_member(partition, None)
-        await self._node.host.stop(partition, destroy=True)
+        await self.records.write_member(partition, None)
+        await self.node.host.stop(partition, destroy=True)
         return 0.0
 
     async def _is_removed(self, partition: PartitionId, status: MemberStatus) -> bool:
@@ -246,16 +240,16 @@ class MemberDuties:
         now_s = asyncio.get_running_loop().time()
         if now_s - self._removed_since.setdefault(partition, now_s) < REMOVED_S:
             return False
-        removal = await self._removals.judge(partition, lambda _: False, status.endpoints.peer_url)
+        removal = await self.removals.judge(partition, lambda _: False, status.endpoints.peer_url)
         return removal.verdict is RemovalVerdict.MAY_GO
 
     async def _clean_up(self, view: NodePartitionView, status: MemberStatus | None) -> Tended:
         """Destroys only what both keys, read at one revision, do not ask for (I3-049)."""
         partition = view.partition
         has_data = status is not None and status.life not in DATALESS
-        removal = await self._removals.judge(
+        removal = await self.removals.judge(
             partition,
-            lambda assignments: self._node.name in assignments.peers,
+            lambda assignments: self.node.name in assignments.peers,
             status.endpoints.peer_url if status is not None and has_data else None,
         )
         match removal.verdict:
@@ -268,13 +262,13 @@ class MemberDuties:
         if status is not None and await self._kept.has_more(view, status):
             set_aside = await self._kept.set_aside(view, status, removal.guards)
             return None, None if set_aside else ACTED_S
-        if removal.keeps and status is not None and has_copy(view, self._node.name, status):
+        if removal.keeps and status is not None and has_copy(view, self.node.name, status):
             kept = await self._kept.keep(partition, status.endpoints.peer_url, removal)
             return None, None if kept else ACTED_S
-        if not await self._records.write_member(partition, None, removal.guards):
+        if not await self.records.write_member(partition, None, removal.guards):
             return None, ACTED_S
-        if partition in self._node.host.partitions():
-            await self._node.host.stop(partition, destroy=True)
+        if partition in self.node.host.partitions():
+            await self.node.host.stop(partition, destroy=True)
             log.info("member destroyed", partition=str(partition))
         return None, None
 
@@ -284,7 +278,7 @@ class MemberDuties:
             return status, None
         log.info("member kept", partition=str(partition), reason=why)
         if status.life in (MemberLife.STOPPED, MemberLife.FAILED):
-            await self._node.host.restart(partition)
+            await self.node.host.restart(partition)
         return None, PAUSE_S * 4
 
 
@@ -322,53 +316,48 @@ MIRROR_PAUSE_S = 2.0
 AGAIN_S = 0.1
 
 
+@dataclass(eq=False)
 class MirrorDuties:
     """The life of this node's mirrors, one partition at a time. ``full``: why one more replica has no place on
     this node, empty when it has."""
 
-    def __init__(
-        self,
-        node: str,
-        host: MirrorHost,
-        records: OwnRecords,
-        removals: RemovalJudge,
-        full: Callable[[PartitionId], str],
-        pace: Pace | None = None,
-    ) -> None:
-        self._node = node
-        self._host = host
-        self._records = records
-        self._removals = removals
-        self._full = full
-        self._pace = pace or Pace(random.Random(node))
+    node: str
+    host: MirrorHost
+    records: OwnRecords
+    removals: RemovalJudge
+    full: Callable[[PartitionId], str]
+    pace: Pace | None = None
+
+    def __post_init__(self) -> None:
+        self._pace = self.pace or Pace(random.Random(self.node))
 
     async def tend(self, view: NodePartitionView) -> float | None:
         """One duty; returns when to look again at the latest, None when there is nothing to look after."""
         partition = view.partition
-        status = await self._host.status(partition)
-        decision = decide_mirror(view, self._node, status)
+        status = await self.host.status(partition)
+        decision = decide_mirror(view, self.node, status)
         match decision.duty:
             case MirrorDuty.NOTHING:
                 return None
             case MirrorDuty.CLEAN_UP:
                 return await self._clean_up(partition, has_data=status is not None)
             case MirrorDuty.WAIT:
-                await self._records.write_mirror(partition, mirror_record(status, decision.reason))
+                await self.records.write_mirror(partition, mirror_record(status, decision.reason))
                 return MIRROR_PAUSE_S
             case MirrorDuty.FOLLOW:
                 return await self._follow(partition, decision)
 
     async def keep(self, view: NodePartitionView) -> None:
         """Keep what this node has going while no assignment counts."""
-        status = await self._host.status(view.partition)
+        status = await self.host.status(view.partition)
         if status is None or status.life is MemberLife.RUNNING:
             return
-        decision = decide_mirror(view, self._node, status)
+        decision = decide_mirror(view, self.node, status)
         if decision.duty is MirrorDuty.FOLLOW:
             await self._ask(view.partition, decision)
 
     async def _ask(self, partition: PartitionId, decision: MirrorDecision) -> None:
-        await self._host.follow(
+        await self.host.follow(
             partition,
             decision.group,
             decision.sources,
@@ -378,23 +367,23 @@ class MirrorDuties:
 
     async def _follow(self, partition: PartitionId, decision: MirrorDecision) -> float:
         try:
-            full = self._full(partition)
+            full = self.full(partition)
             if full:
                 raise NoPlaceError(full)
             await self._ask(partition, decision)
         except NoPlaceError as error:
-            await self._records.write_mirror(partition, MirrorRecord(MemberState.FAILED, reason=str(error)))
+            await self.records.write_mirror(partition, MirrorRecord(MemberState.FAILED, reason=str(error)))
             return MIRROR_PAUSE_S
-        status = await self._host.status(partition)
-        await self._records.write_mirror(partition, mirror_record(status))
+        status = await self.host.status(partition)
+        await self.records.write_mirror(partition, mirror_record(status))
         runs = status is not None and status.life is MemberLife.RUNNING
-        return self._pace.idle_s() if runs else self._pace.copying_s(partition)
+        return self._pace.idle_s() if runs else self._pace.pause_s(Awaited.COPYING, partition)
 
     async def _clean_up(self, partition: PartitionId, *, has_data: bool) -> float | None:
         """The record goes first, guarded: a data directory without a record is found again, the other way round
         readers would be sent to nobody."""
-        removal = await self._removals.judge(
-            partition, lambda assignments: self._node in assignments.learners, "" if has_data else None
+        removal = await self.removals.judge(
+            partition, lambda assignments: self.node in assignments.learners, "" if has_data else None
         )
         match removal.verdict:
             case RemovalVerdict.ASSIGNED:
@@ -404,9 +393,9 @@ class MirrorDuties:
             case RemovalVerdict.KEPT:
                 log.info("mirror kept", partition=str(partition), reason=removal.why)
                 return MIRROR_PAUSE_S
-        if not await self._records.write_mirror(partition, None, removal.guards):
+        if not await self.records.write_mirror(partition, None, removal.guards):
             return AGAIN_S
-        if partition in self._host.partitions():
-            await self._host.stop(partition, destroy=True)
+        if partition in self.host.partitions():
+            await self.host.stop(partition, destroy=True)
             log.info("mirror destroyed", partition=str(partition))
         return None

@@ -32,13 +32,11 @@ from rebalance.core.keyspace.records import (
     rounded_size,
 )
 from rebalance.core.keyspace.txn import (
-    Compare,
-    CompareOp,
-    CompareTarget,
     Delete,
     Operation,
     Put,
     Txn,
+    present,
     unchanged,
 )
 from rebalance.core.moves.move_status import PartitionView as CoreView
@@ -79,26 +77,19 @@ class _Series:
     blocked: tuple[str, float] | None = None
 
 
+@dataclass(eq=False)
 class FailureReport:
     """``note`` is called in the agent's rounds; ``run`` writes, at most once a period and only news."""
 
-    def __init__(
-        self,
-        node: str,
-        metastore: Metastore,
-        keyspace: Keyspace,
-        partitions: KeyspaceCopy,
-        now_ms: Callable[[], int],
-        period_s: float,
-        blocked_s: float = BLOCKED_S,
-    ) -> None:
-        self._node = node
-        self._metastore = metastore
-        self._keyspace = keyspace
-        self._partitions = partitions
-        self._now_ms = now_ms
-        self._period_s = period_s
-        self._blocked_s = blocked_s
+    node: str
+    metastore: Metastore
+    keyspace: Keyspace
+    partitions: KeyspaceCopy
+    now_ms: Callable[[], int]
+    period_s: float
+    blocked_s: float = BLOCKED_S
+
+    def __post_init__(self) -> None:
         self._series: dict[PartitionId, _Series] = {}
         self._news: deque[Failure] = deque(maxlen=NODE_MAX)
         self._written: FailureRecord | None = None
@@ -117,14 +108,14 @@ class FailureReport:
             return
         before = series.failures.get(failing.code)
         if before is None or before.is_news(failing):
-            failure = failure_after(before, partition, term, failing, self._now_ms())
+            failure = failure_after(before, partition, term, failing, self.now_ms())
             series.failures[failing.code] = failure
             self._news.append(failure)
 
     async def run(self) -> None:
         """Run until cancelled."""
         while True:
-            await asyncio.sleep(self._period_s)
+            await asyncio.sleep(self.period_s)
             try:
                 await self.write_if_changed()
             except MetastoreError as error:
@@ -136,29 +127,34 @@ class FailureReport:
             return False
         records: dict[str, FailureRecord] = {}
         revisions: dict[str, int] = {}
-        prefix = self._keyspace.failures
-        for item in (await self._metastore.range(prefix)).items:
+        prefix = self.keyspace.failures
+        for item in (await self.metastore.range(prefix)).items:
             node, record = item.key.removeprefix(prefix), read(item, FailureRecord.decode)
             if not isinstance(record, Unreadable):
                 records[node], revisions[node] = record, item.mod_revision
-            elif node == self._node:
+            elif node == self.node:
                 # Nobody writes over what cannot be read; the news wait.
                 self._unreadable.waits("failures", record)
                 return False
         self._unreadable.goes_on("failures")
-        before, news = records.get(self._node, FailureRecord()), tuple(self._news)
+        before, news = records.get(self.node, FailureRecord()), tuple(self._news)
         after = before.with_news(news, self._lives)
         if after == before:
             self._noted(news, after)
             return False
-        records[self._node] = after
-        gone = [node for node in outdated(records) if node != self._node][:CLEARED_MAX]
-        guards = [self._exists(partition) for partition in sorted(after.partitions, key=str)]
-        guards += [self._unchanged(node, revisions.get(node, 0)) for node in (self._node, *gone)]
-        writes: list[Operation] = [Delete(self._keyspace.failures_of(node)) for node in gone]
-        own = self._keyspace.failures_of(self._node)
+        records[self.node] = after
+        gone = [node for node in outdated(records) if node != self.node][:CLEARED_MAX]
+        guards = [
+            present(self.keyspace.partition(partition).stable)
+            for partition in sorted(after.partitions, key=str)
+        ]
+        guards += [
+            unchanged(self.keyspace.failures_of(node), revisions.get(node, 0)) for node in (self.node, *gone)
+        ]
+        writes: list[Operation] = [Delete(self.keyspace.failures_of(node)) for node in gone]
+        own = self.keyspace.failures_of(self.node)
         writes.append(Put(own, after.encode()) if after.failures else Delete(own))
-        if not (await self._metastore.commit(Txn(tuple(guards), tuple(writes)))).succeeded:
+        if not (await self.metastore.commit(Txn(tuple(guards), tuple(writes)))).succeeded:
             return False  # a zone was dropped just now, or another node wrote: once more after the period
         self._noted(news, after)
         return True
@@ -174,33 +170,27 @@ class FailureReport:
         now_s = asyncio.get_running_loop().time()
         if series.blocked is None or series.blocked[0] != code:
             series.blocked = code, now_s
-        return now_s - series.blocked[1] >= self._blocked_s
+        return now_s - series.blocked[1] >= self.blocked_s
 
     def _lives(self, partition: PartitionId) -> bool:
-        return self._partitions.get(self._keyspace.partition(partition).stable) is not None
-
-    def _exists(self, partition: PartitionId) -> Compare:
-        stable = self._keyspace.partition(partition).stable
-        return Compare(stable, CompareTarget.CREATE_REVISION, CompareOp.GREATER, 0)
-
-    def _unchanged(self, node: str, revision: int) -> Compare:
-        return unchanged(self._keyspace.failures_of(node), revision)
+        return self.partitions.get(self.keyspace.partition(partition).stable) is not None
 
 
 QUIET_PERIODS = 10
 
 
+@dataclass(eq=False)
 class MapReporter:
     """``note`` is called in the agent's rounds; ``run`` writes."""
 
-    def __init__(
-        self, node: str, incarnation: str, metastore: Metastore, keyspace: Keyspace, period_s: float
-    ) -> None:
-        self._node = node
-        self._incarnation = incarnation
-        self._metastore = metastore
-        self._key = keyspace.node_map(node)
-        self._period_s = period_s
+    node: str
+    incarnation: str
+    metastore: Metastore
+    keyspace: Keyspace
+    period_s: float
+
+    def __post_init__(self) -> None:
+        self._key = self.keyspace.node_map(self.node)
         self._copies: dict[PartitionId, CopyReport] = {}
         self._sequence = 0
         self._written: dict[PartitionId, CopyReport] | None = None
@@ -211,7 +201,7 @@ class MapReporter:
         if status is None:
             self._copies.pop(view.partition, None)
             return
-        state = _state(view, self._node)
+        state = _state(view, self.node)
         self._copies[view.partition] = CopyReport(
             state, status.applied_index, rounded_size(status.size_bytes), status.term, status.is_leader
         )
@@ -219,7 +209,7 @@ class MapReporter:
     async def run(self) -> None:
         """Run until cancelled."""
         while True:
-            await asyncio.sleep(self._period_s)
+            await asyncio.sleep(self.period_s)
             try:
                 await self.write_if_changed()
             except MetastoreError as error:
@@ -234,8 +224,8 @@ class MapReporter:
         is_quiet = self._written is not None and _routes(copies) == _routes(self._written)
         if is_quiet and self._periods < QUIET_PERIODS:
             return False
-        value = encode_report(self._node, self._incarnation, self._sequence + 1, copies)
-        await self._metastore.commit(Txn((), (Put(self._key, value),)))
+        value = encode_report(self.node, self.incarnation, self._sequence + 1, copies)
+        await self.metastore.commit(Txn((), (Put(self._key, value),)))
         self._sequence += 1
         self._written, self._periods = copies, 0
         return True

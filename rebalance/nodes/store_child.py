@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import signal
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from uuid import uuid4
 
@@ -42,25 +43,17 @@ Command = Callable[[str], Sequence[str]]
 """The command line of a server with this incarnation."""
 
 
+@dataclass(eq=False)
 class StoreChild:
     """``run`` it in the main thread's event loop, once the node's data directory is locked. ``inherited``: what
     the server gets of our environment; ``note_damage`` hears that the file cannot be read."""
 
-    def __init__(
-        self,
-        name: str,
-        metastore: Metastore,
-        keyspace: Keyspace,
-        command: Command,
-        inherited: Sequence[str],
-        note_damage: Callable[[str], None] = lambda damage: None,
-    ) -> None:
-        self._name = name
-        self._metastore = metastore
-        self._keyspace = keyspace
-        self._command = command
-        self._inherited = inherited
-        self._note_damage = note_damage
+    name: str
+    metastore: Metastore
+    keyspace: Keyspace
+    command: Command
+    inherited: Sequence[str]
+    note_damage: Callable[[str], None] = lambda damage: None
 
     async def run(self) -> None:
         """Run one server after the other until cancelled."""
@@ -78,13 +71,13 @@ class StoreChild:
 
     def _told(self, damage: str) -> None:
         try:
-            self._note_damage(damage)
+            self.note_damage(damage)
         except OSError as error:
             log.error("damage of the store is not noted", damage=damage, error=str(error))
 
     async def _serve(self, incarnation: str) -> int:
         """Run a server until it has ended and that is reported; its exit code."""
-        process = spawn(self._command(incarnation), inherited=self._inherited)
+        process = spawn(self.command(incarnation), inherited=self.inherited)
         try:
             while process.poll() is None:
                 await asyncio.sleep(LOOK_S)
@@ -97,13 +90,13 @@ class StoreChild:
     async def _report(self, incarnation: str) -> None:
         """Deletes its heartbeat: nobody has to wait until that is too old. Should the metastore not hear of it,
         it becomes too old."""
-        key = self._keyspace.store_server(self._name, incarnation)
+        key = self.keyspace.store_server(self.name, incarnation)
         for _ in range(REPORTS_MAX):
             try:
-                item = await self._metastore.get(key)
+                item = await self.metastore.get(key)
                 if (
                     item is None
-                    or (await self._metastore.commit(Txn((as_read(key, item),), (Delete(key),)))).succeeded
+                    or (await self.metastore.commit(Txn((as_read(key, item),), (Delete(key),)))).succeeded
                 ):
                     return
             except MetastoreError as error:

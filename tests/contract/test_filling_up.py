@@ -47,7 +47,7 @@ async def joiners_again(world: RecoveryWorld) -> AsyncIterator[tuple[JoinersAgai
     asked: list[ZoneId] = []
     nodes = KeyspaceMirror(world.store, world.keyspace.nodes)
     joiners = JoinersAgain(world.store, world.keyspace, nodes, world.clock, asked.append)
-    tasks = [asyncio.create_task(task) for task in (nodes.run(), joiners.follow())]
+    tasks = [asyncio.create_task(task) for task in (nodes.run(), joiners.mirror.run())]
     try:
         await nodes.loaded()
         joiners.begin()

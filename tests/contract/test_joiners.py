@@ -111,7 +111,7 @@ async def asking(world: OperationsWorld, clock: SetClock) -> AsyncIterator[tuple
     nodes = KeyspaceMirror(world.store, world.keyspace.nodes)
     joiners = JoinersAgain(world.store, world.keyspace, nodes, clock, asked.append)
     nodes.listen(joiners.notice)
-    tasks = [asyncio.create_task(each) for each in (nodes.run(), joiners.follow())]
+    tasks = [asyncio.create_task(each) for each in (nodes.run(), joiners.mirror.run())]
     try:
         await nodes.loaded()
         yield joiners, asked

@@ -53,7 +53,7 @@ async def test_a_zone_in_which_nothing_happens_is_not_read(
         operation = await world.begin(controllers)
         counting = CountingMetastore(world.store)
         keeper = OperationKeeper(counting, world.keyspace, WallClock(), lambda: limits)
-        tasks = [asyncio.create_task(keeper.follow()), asyncio.create_task(keeper.run())]
+        tasks = [asyncio.create_task(keeper.mirror.run()), asyncio.create_task(keeper.run())]
 
         async def quiet() -> None:
             async with asyncio.timeout(DEADLINE_S):

@@ -136,8 +136,8 @@ async def operations_world(directory: Path, sight: PartitionSight = NO_SIGHT) ->
         app = build_app(services, VERIFIED)
         transport = CheckedTransport(app, client=("10.0.0.7", 1))
         async with httpx.AsyncClient(transport=transport, base_url="http://api/api/v1") as http:
-            following = asyncio.create_task(keeper.follow())
-            await keeper.loaded()
+            following = asyncio.create_task(keeper.mirror.run())
+            await keeper.mirror.loaded()
             yield OperationsWorld(world, http, keeper, app)
             following.cancel()
             await asyncio.gather(following, return_exceptions=True)

@@ -179,9 +179,9 @@ async def opened(
 ) -> AsyncIterator[World]:
     world = World(migrated_file(directory), sandbox, timeout_s)
     await world.catalog.open(lambda: None)
-    watching = asyncio.gather(world.mirror.run(), world.admission.follow())
+    watching = asyncio.gather(world.mirror.run(), world.admission.limits_key.run())
     await world.mirror.loaded()
-    await world.admission.loaded()
+    await world.admission.limits_key.loaded()
     await world.set_nodes(*nodes)
     try:
         yield world

@@ -91,7 +91,7 @@ async def has_heard_of_zones(metastore: MemoryMetastore, directory: Path) -> Non
         put = Put(Keyspace().intent(zone.zone_id), ZoneIntent(1, zone).encode())
         await metastore.commit(Txn((), (put,)))
     strong = StrongZones(directory, metastore, Keyspace())
-    following = asyncio.create_task(strong.run())
+    following = asyncio.create_task(strong.intents.run())
     async with asyncio.timeout(30):
         while ZONE.zone_id not in strong:
             await asyncio.sleep(0)

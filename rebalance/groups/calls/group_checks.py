@@ -96,60 +96,60 @@ class CopyReader:
         urls = {name: url for name, url in copies.items() if url}
         unread = {name: "it has no address" for name in copies if name not in urls}
         if reads is not None:
-            return await self._check(reads, partition, urls, samples, unread)
+            return await _Check(reads, partition, urls, samples, unread).result()
         client = PartitionClient(partition, self._connections)
         self._connections.use(partition, urls.values())
         try:
-            return await self._check(client, partition, urls, samples, unread)
+            return await _Check(client, partition, urls, samples, unread).result()
         finally:
             self._connections.use(partition, ())
 
-    async def _check(
-        self,
-        client: CopyReads,
-        partition: PartitionId,
-        urls: Mapping[str, str],
-        samples: Samples,
-        unread: dict[str, str],
-    ) -> PartitionCheck:
-        keys = await self._keys(client, partition, urls, samples, unread)
-        are_known, pause_s = samples.saved is not None, PAUSE_S
+
+@dataclass(frozen=True, slots=True)
+class _Check:
+    """One check of a partition's copies; ``unread`` is filled on the way."""
+
+    client: CopyReads
+    partition: PartitionId
+    urls: Mapping[str, str]
+    samples: Samples
+    unread: dict[str, str]
+
+    async def result(self) -> PartitionCheck:
+        """Read until the copies agree, or they were read often enough."""
+        keys = await self._keys()
+        are_known, pause_s = self.samples.saved is not None, PAUSE_S
         for attempt in range(READS_MAX):
             if attempt:
                 await asyncio.sleep(pause_s)
                 pause_s *= 2
-            copied = await self._values(client, urls, keys, unread)
+            copied = await self._values(keys)
             verdicts = judge(copied, keys, are_known=are_known)
             if all(verdict.agrees for verdict in verdicts.values()):
                 break
         copies = tuple(copied.values())
         digests = {key: digest_of(expected(copies, key, is_known=are_known)) for key in keys}
-        return PartitionCheck(partition.partition, digests, verdicts, unread)
+        return PartitionCheck(self.partition.partition, digests, verdicts, self.unread)
 
-    async def _keys(
-        self,
-        client: CopyReads,
-        partition: PartitionId,
-        urls: Mapping[str, str],
-        samples: Samples,
-        unread: dict[str, str],
-    ) -> tuple[str, ...]:
+    async def _keys(self) -> tuple[str, ...]:
         """From all copies: what only one of them has is looked at as well."""
-        if samples.saved is not None:
-            return tuple(sorted(samples.saved.get(partition.partition, ())))
-        listed = await asyncio.gather(*(self._listed(client, url, samples) for url in urls.values()))
-        unread |= {name: why for name, why in zip(urls, listed, strict=True) if isinstance(why, str)}
+        if self.samples.saved is not None:
+            return tuple(sorted(self.samples.saved.get(self.partition.partition, ())))
+        listed = await asyncio.gather(*(self._listed(url) for url in self.urls.values()))
+        self.unread.update(
+            {name: why for name, why in zip(self.urls, listed, strict=True) if isinstance(why, str)}
+        )
         keys = {key for texts in listed if not isinstance(texts, str) for key in texts}
-        return chosen(keys, samples.seed, samples.count)
+        return chosen(keys, self.samples.seed, self.samples.count)
 
-    async def _listed(self, client: CopyReads, url: str, samples: Samples) -> Collection[str] | str:
+    async def _listed(self, url: str) -> Collection[str] | str:
         """The keys of one copy that come into question; why it does not answer."""
         keys: tuple[str, ...] = ()
         after, listed = b"", 0
         try:
             while listed < KEYS_MAX:
-                page = await client.own_keys(url, after, KEYS_PER_PAGE, CALL_LIMIT_S)
-                keys = chosen((*keys, *_texts(page)), samples.seed, samples.count)
+                page = await self.client.own_keys(url, after, KEYS_PER_PAGE, CALL_LIMIT_S)
+                keys = chosen((*keys, *_texts(page)), self.samples.seed, self.samples.count)
                 if len(page) < KEYS_PER_PAGE:
                     break
                 after, listed = page[-1], listed + len(page)
@@ -157,29 +157,23 @@ class CopyReader:
             return str(failed)
         return keys
 
-    async def _values(
-        self,
-        client: CopyReads,
-        urls: Mapping[str, str],
-        keys: Sequence[str],
-        unread: dict[str, str],
-    ) -> dict[str, Values]:
+    async def _values(self, keys: Sequence[str]) -> dict[str, Values]:
         raw = [key.encode() for key in keys]
 
         async def read(url: str) -> Values | str:
             try:
-                values = await client.own_values(url, raw, CALL_LIMIT_S)
+                values = await self.client.own_values(url, raw, CALL_LIMIT_S)
             except UNREAD as failed:
                 return str(failed)
             return dict(zip(keys, values, strict=True))
 
-        answers = await asyncio.gather(*map(read, urls.values()))
+        answers = await asyncio.gather(*map(read, self.urls.values()))
         copied: dict[str, Values] = {}
-        for name, answer in zip(urls, answers, strict=True):
+        for name, answer in zip(self.urls, answers, strict=True):
             if isinstance(answer, str):
-                unread[name] = answer
+                self.unread[name] = answer
             else:
-                unread.pop(name, None)
+                self.unread.pop(name, None)
                 copied[name] = answer
         return copied
 

@@ -136,29 +136,29 @@ class StepProgress:
     outcome: StepOutcome = field(default_factory=StepOutcome)
 
 
+@dataclass(eq=False)
 class EtcdChange:
     """A ``GroupChange``: one attempt. ``in_call`` is true inside a step that cannot be interrupted,
     ``touches_voters`` from the agent's leave for such steps until they are over, ``closed`` once it was."""
 
-    def __init__(
-        self,
-        partition: PartitionId,
-        member: GroupMemberCalls,
-        request: ChangeRequest,
-        progress: StepProgress,
-        tuning: EtcdTuning,
-        calls_at: CallsAt,
-    ) -> None:
-        self.request = request
+    partition: PartitionId
+    member: GroupMemberCalls
+    request: ChangeRequest
+    progress: StepProgress
+    tuning: EtcdTuning
+    calls_at: CallsAt
+
+    def __post_init__(self) -> None:
         self.closed = False
         self.in_call = False
         self.touches_voters = False
-        self._partition = partition
-        self._member = member
-        self._progress = progress
-        self._tuning = tuning
         self._gate = StepGate(
-            partition, member, request.term, progress.outcome, calls_at, strict=tuning.strict_steps
+            self.partition,
+            self.member,
+            self.request.term,
+            self.progress.outcome,
+            self.calls_at,
+            strict=self.tuning.strict_steps,
         )
         self._given = StepInput({})
         self._events = self._run()
@@ -174,10 +174,10 @@ class EtcdChange:
             return self._end or CANCELLED
         self._given = given
         if given.published:
-            now, announced_at = asyncio.get_running_loop().time(), self._progress.announced_at
+            now, announced_at = asyncio.get_running_loop().time(), self.progress.announced_at
             announced_at.update({url: now for url, since in announced_at.items() if since == float("inf")})
         # A task of its own: ``close`` ends the step, and not who asked for it.
-        step = self._step = asyncio.create_task(self._next_event(), name=f"change {self._partition}")
+        step = self._step = asyncio.create_task(self._next_event(), name=f"change {self.partition}")
         try:
             await asyncio.wait((step,))
         except asyncio.CancelledError:
@@ -236,16 +236,16 @@ class EtcdChange:
                 yield self._committed()
                 return
             if not isinstance(step, WaitStart | Promote):
-                log.info("step", partition=str(self._partition), step=repr(step), token=self.request.token)
+                log.info("step", partition=str(self.partition), step=repr(step), token=self.request.token)
             try:
                 async for event in self._take(step, view):
                     yield event
             except CheckTooOldError:
                 continue
             except CallFailedError as failed:
-                if self._tuning.strict_steps or not isinstance(step, CheckedStep):
+                if self.tuning.strict_steps or not isinstance(step, CheckedStep):
                     raise
-                if self._progress.outcome.known or failed.kind not in UNANSWERED:
+                if self.progress.outcome.known or failed.kind not in UNANSWERED:
                     raise
                 yield self._pause_for_check(step, NotYet(StepCondition.KNOWN_OUTCOME))
 
@@ -254,7 +254,7 @@ class EtcdChange:
         that the removal is committed: killed then, the last voter would start as one of two and wait for the
         removed one for ever. The next write brings both to the disk."""
         if len(view.voters) == 1:
-            await self._member.api.claim_identity(group_identity(self._partition))
+            await self.member.api.claim_identity(group_identity(self.partition))
 
     async def _turn_to_voters(self, touches: bool, joiner: str = "") -> AsyncGenerator[GroupEvent, None]:
         if touches == self.touches_voters:
@@ -273,7 +273,7 @@ class EtcdChange:
         if intention is Intention.REPLACED:
             self._end_as_superseded()
         if intention is Intention.UNKNOWN and self._waiting_for != step:
-            log.info("nobody can tell what is wanted", partition=str(self._partition), step=repr(step))
+            log.info("nobody can tell what is wanted", partition=str(self.partition), step=repr(step))
             self._waiting_for = step
         return intention is Intention.CURRENT
 
@@ -290,7 +290,7 @@ class EtcdChange:
         entry = next(entry for entry in self._entries if entry.peer_url == peer_url)
         if self._status is None or not entry.client_url:
             return False
-        awaited = self._progress.awaited_index.setdefault(entry.member_id, self._status.commit_index)
+        awaited = self.progress.awaited_index.setdefault(entry.member_id, self._status.commit_index)
         status = await self._gate.answer_of(entry)
         return status is not None and status.applied_index >= awaited
 
@@ -298,7 +298,7 @@ class EtcdChange:
         if not isinstance(step, CheckedStep):
             return None
         announced = frozenset(voter.peer_url for voter in view.voters if voter.announced)
-        return await self._gate.obstacle(step, announced, self._progress.awaited_index)
+        return await self._gate.obstacle(step, announced, self.progress.awaited_index)
 
     async def _is_still_allowed(self, step: Step) -> bool:
         """The lock and the intention may have taken their time: then the step is looked at once more."""
@@ -336,7 +336,7 @@ class EtcdChange:
         sights = self._given.sights
         learners = frozenset(self.request.target.learners)
         awaited = {url for url, sight in sights.items() if sight.mirror_missing and sight.node in learners}
-        announced_before = asyncio.get_running_loop().time() - self._tuning.announce_s
+        announced_before = asyncio.get_running_loop().time() - self.tuning.announce_s
         members = tuple(
             ObservedMember(
                 peer_url=entry.peer_url,
@@ -344,7 +344,7 @@ class EtcdChange:
                 joined=bool(entry.name),
                 started=serves,
                 down=entry.peer_url not in sights or sights[entry.peer_url].down,
-                announced=self._progress.announced_at.get(entry.peer_url, float("inf")) <= announced_before,
+                announced=self.progress.announced_at.get(entry.peer_url, float("inf")) <= announced_before,
                 mirror_awaited=entry.peer_url in awaited,
             )
             for entry, serves in zip(
@@ -357,11 +357,11 @@ class EtcdChange:
     async def _take(self, step: Step, view: GroupView) -> AsyncGenerator[GroupEvent, None]:
         match step:
             case AddLearner(peer_url):
-                await self._send(step, lambda limit_s: self._member.api.add_learner(peer_url, limit_s))
+                await self._send(step, lambda limit_s: self.member.api.add_learner(peer_url, limit_s))
                 leaving = leaves_first(view, self.request.target_urls)
                 if leaving is not None:
                     # Clients turn away while the learner catches up, and nobody waits for it afterwards.
-                    self._progress.announced_at.setdefault(leaving, float("inf"))
+                    self.progress.announced_at.setdefault(leaving, float("inf"))
                 yield await self._newly_committed()
             case Promote():
                 async for event in self._promote(step):
@@ -373,13 +373,13 @@ class EtcdChange:
             case MoveLeader(candidates):
                 await self._move_leader(candidates)
             case AnnounceLeaving(peer_url):
-                self._progress.announced_at.setdefault(peer_url, float("inf"))
+                self.progress.announced_at.setdefault(peer_url, float("inf"))
                 yield self._committed()
-                yield Paused(self._tuning.announce_s if self._given.published else WAIT_S)
+                yield Paused(self.tuning.announce_s if self._given.published else WAIT_S)
             case Remove(peer_url):
                 member_id = self._id_of(peer_url)
-                await self._send(step, lambda limit_s: self._member.api.remove(member_id, limit_s))
-                self._progress.announced_at.pop(peer_url, None)
+                await self._send(step, lambda limit_s: self.member.api.remove(member_id, limit_s))
+                self.progress.announced_at.pop(peer_url, None)
                 yield await self._newly_committed()
             case WaitMajority(down):
                 yield self._pause(step, FailureCode.NO_MAJORITY, down[0] if down else "")
@@ -397,17 +397,17 @@ class EtcdChange:
             return
         member_id = self._id_of(peer_url)
         try:
-            await self._send(step, lambda limit_s: self._member.api.promote(member_id, limit_s))
+            await self._send(step, lambda limit_s: self.member.api.promote(member_id, limit_s))
         except CallFailedError as failed:
             if failed.kind is not FailureKind.NOT_IN_SYNC:
                 raise
             # So much was written meanwhile: it has to come nearer, and nobody waits for it under the lock.
-            self._progress.awaited_index.pop(member_id, None)
+            self.progress.awaited_index.pop(member_id, None)
             async for event in self._turn_to_voters(False):
                 yield event
             yield self._pause(step, FailureCode.CATCH_UP_TIMEOUT, peer_url)
             return
-        log.info("promoted", partition=str(self._partition), peer_url=peer_url)
+        log.info("promoted", partition=str(self.partition), peer_url=peer_url)
         yield await self._newly_committed()
 
     async def _move_leader(self, candidates: tuple[str, ...]) -> None:
@@ -415,7 +415,7 @@ class EtcdChange:
         failure: CallFailedError | None = None
         for peer_url in candidates:
             try:
-                await self._uninterrupted(self._member.api.move_leader(self._id_of(peer_url)))
+                await self._uninterrupted(self.member.api.move_leader(self._id_of(peer_url)))
             except CallFailedError as failed:
                 failure = failed
                 continue
@@ -438,11 +438,11 @@ class EtcdChange:
         self._waiting_for = None
 
     async def _newly_committed(self) -> Committed:
-        self._entries = await self._member.entries(linearizable=True)
+        self._entries = await self.member.entries(linearizable=True)
         return self._committed()
 
     def _committed(self) -> Committed:
-        return Committed(group_members(self._entries, self._given.sights, self._progress.announced_at))
+        return Committed(group_members(self._entries, self._given.sights, self.progress.announced_at))
 
     def _pause(self, step: Step | Blocked, code: FailureCode, peer_url: str) -> Paused:
         """A short one; the attempt ends when the same step has waited for the whole catch-up time."""
@@ -450,7 +450,7 @@ class EtcdChange:
         if self._waiting_for != step:
             self._waiting_for, self._waiting_since = step, now
         waited_s = now - self._waiting_since
-        if waited_s > self._tuning.catch_up_timeout_s:
+        if waited_s > self.tuning.catch_up_timeout_s:
             raise AttemptEndedError(ReconfigurationFailure(code, f"waited {waited_s:.1f} s: {step}", peer_url))
         # Soon at first: most waits are short, and none ends much later than it could.
         most_s = BLOCKED_S if isinstance(step, Blocked) else WAIT_S

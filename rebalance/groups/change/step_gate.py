@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, suppress
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 
 from rebalance.core.keyspace.keys import PartitionId
 from rebalance.core.moves.group_steps import Remove
@@ -62,25 +62,19 @@ class Listing:
     listed_s: float
 
 
+@dataclass(eq=False)
 class StepGate:
     """Of one attempt; a context manager, which closes the connections to the other members."""
 
-    def __init__(
-        self,
-        partition: PartitionId,
-        member: GroupMemberCalls,
-        term: int,
-        outcome: StepOutcome,
-        calls_at: CallsAt,
-        *,
-        strict: bool,
-    ) -> None:
-        self._partition = partition
-        self._member = member
-        self._term = term
-        self._outcome = outcome
-        self._calls_at = calls_at
-        self._strict = strict
+    partition: PartitionId
+    member: GroupMemberCalls
+    term: int
+    outcome: StepOutcome
+    calls_at: CallsAt
+    _: KW_ONLY
+    strict: bool
+
+    def __post_init__(self) -> None:
         self._opened = AsyncExitStack()
         self._calls: dict[str, GroupCalls] = {}
         self._listing: Listing | None = None
@@ -98,12 +92,12 @@ class StepGate:
         """Raises CallFailedError or MemberUnavailableError. After a call of unknown outcome the list is read
         behind a write of the leader's own: what was sent before is in it, or never will be."""
         sent_s = _now_s()
-        status = await self._member.api.status()
-        if not self._strict and not self._outcome.known:
-            await self._member.api.claim_identity(group_identity(self._partition))
-        entries = await self._member.entries(linearizable=True)
-        if status.leader_id == status.member_id and status.term == self._term:
-            self._outcome.known = True
+        status = await self.member.api.status()
+        if not self.strict and not self.outcome.known:
+            await self.member.api.claim_identity(group_identity(self.partition))
+        entries = await self.member.entries(linearizable=True)
+        if status.leader_id == status.member_id and status.term == self.term:
+            self.outcome.known = True
         self._listing, self._allowed = Listing(status, sent_s, entries, _now_s()), None
         self._answers.clear()
         return self._listing
@@ -114,7 +108,7 @@ class StepGate:
         """What ``step`` waits for, by the last list; None: it may be sent for as long as ``is_fresh`` says.
         ``announced``: peer URLs of voters that clients have turned away from; ``awaited_index``: what each
         joining member, by its id, has to have applied."""
-        if self._strict or self._listing is None:
+        if self.strict or self._listing is None:
             return None
         verdict = await self._judged(step, self._listing, announced, awaited_index)
         self._allowed = (step, verdict) if isinstance(verdict, MaySend) else None
@@ -123,25 +117,25 @@ class StepGate:
     @property
     def is_fresh(self) -> bool:
         """Whether the step that was allowed may still be sent now."""
-        return self._strict or (self._allowed is not None and _now_s() <= self._allowed[1].send_by_s)
+        return self.strict or (self._allowed is not None and _now_s() <= self._allowed[1].send_by_s)
 
     async def send(self, step: CheckedStep, call: Callable[[float], Awaitable[None]]) -> None:
         """``call`` gets its time limit in seconds. That its effect is there already is a success: the list
         tells. A check allows one call. Raises CheckTooOldError or CallFailedError; after one that may have been
         done all the same its ``StepOutcome`` is not known."""
         timeout_s = MEMBERSHIP_TIMEOUT_S
-        if not self._strict:
+        if not self.strict:
             if self._allowed is None or self._allowed[0] != step or not self.is_fresh:
                 raise CheckTooOldError(f"{step} is not allowed now")
             timeout_s = self._allowed[1].until_s - _now_s()
-        self._allowed, self._outcome.known = None, False
+        self._allowed, self.outcome.known = None, False
         try:
             await call(timeout_s)
         except CallFailedError as failed:
-            self._outcome.known = failed.kind in REFUSALS
+            self.outcome.known = failed.kind in REFUSALS
             if failed.kind is not FailureKind.ALREADY_DONE:
                 raise
-        self._outcome.known = True
+        self.outcome.known = True
 
     async def remove_learners(self) -> None:
         """Each with a check of its own. Raises CallFailedError or MemberUnavailableError."""
@@ -156,7 +150,7 @@ class StepGate:
         if obstacle is not None:
             raise MemberUnavailableError(f"{step} waits for {obstacle.condition.value}")
         try:
-            await self.send(step, lambda limit_s: self._member.api.remove(entry.member_id, limit_s))
+            await self.send(step, lambda limit_s: self.member.api.remove(entry.member_id, limit_s))
         except CheckTooOldError as error:
             raise MemberUnavailableError(str(error)) from error
 
@@ -171,14 +165,14 @@ class StepGate:
     async def _status_of(self, entry: EtcdMemberEntry) -> EtcdStatus | None:
         with suppress(MemberUnavailableError):
             if self._listing is not None and entry.member_id == self._listing.status.member_id:
-                return await self._member.api.status()
+                return await self.member.api.status()
             if entry.client_url:
                 return await (await self._calls_to(entry.client_url)).status()
         return None
 
     async def _calls_to(self, client_url: str) -> GroupCalls:
         if client_url not in self._calls:
-            opened = await self._opened.enter_async_context(self._calls_at(self._partition, client_url))
+            opened = await self._opened.enter_async_context(self.calls_at(self.partition, client_url))
             self._calls[client_url] = opened
         return self._calls[client_url]
 
@@ -204,7 +198,7 @@ class StepGate:
             )
             leader = _answer(listing.status, listing.sent_s)
             evidence = StepEvidence(
-                self._term, leader, listing.listed_s, members, self._outcome.known, awaited_index
+                self.term, leader, listing.listed_s, members, self.outcome.known, awaited_index
             )
             return check_step(step, evidence, _now_s())
 

@@ -11,7 +11,7 @@ import asyncio
 import shutil
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -67,40 +67,38 @@ CALL_TIMEOUT_S = 15.0
 KEYS_PER_CHANGE = 5_000
 
 
+@dataclass(eq=False)
 class Founder:
     """Of one partition on one node. Methods raise MemberUnavailableError, CallFailedError, SourceLostError,
     CopyFailedError, OSError; a repeat comes to the same."""
 
-    def __init__(
-        self, partition: PartitionId, node: str, book: Reservations, binary: str, tuning: EtcdTuning
-    ) -> None:
-        self._partition = partition
-        self._node = node
-        self._book = book
-        self._binary = binary
-        self._tuning = tuning
+    partition: PartitionId
+    node: str
+    book: Reservations
+    binary: str
+    tuning: EtcdTuning
 
     async def on_own_data(self, generation: int) -> None:
         """The member, which is stopped, becomes the only one of a group of ``generation``. Log entries above
         the commit index that is on disk are dropped. One that was still to vote becomes another member, with
         what its store has: etcd makes no group of a learner's log."""
-        store_file = self._book.data(self._partition) / "member" / "snap" / "db"
-        own_url = self._book.reserve(self._partition).endpoints.peer_url
+        store_file = self.book.data(self.partition) / "member" / "snap" / "db"
+        own_url = self.book.reserve(self.partition).endpoints.peer_url
         if own_url in await asyncio.to_thread(read_learners, store_file):
             await self._on_own_store(generation, store_file)
             return
-        data, tls = self._book.data(self._partition), self._tuning.tls
+        data, tls = self.book.data(self.partition), self.tuning.tls
         async with self._unseen(data, alone=True) as url, _store(url, tls) as store:
             revision = await store.begin(generation)
-        self._book.note_founding(self._partition, generation, revision)
-        log.info("group founded anew", partition=str(self._partition), generation=generation, revision=revision)
+        self.book.note_founding(self.partition, generation, revision)
+        log.info("group founded anew", partition=str(self.partition), generation=generation, revision=revision)
 
     async def _on_own_store(self, generation: int, store_file: Path) -> None:
-        partition, book = self._partition, self._book
+        partition, book = self.partition, self.book
         founded = book.founded_data(partition, generation)
         await asyncio.to_thread(shutil.rmtree, founded, True)
         draft = await self._restored(store_file, generation, "--skip-hash-check")
-        async with self._unseen(draft, alone=False) as url, _store(url, self._tuning.tls) as store:
+        async with self._unseen(draft, alone=False) as url, _store(url, self.tuning.tls) as store:
             revision = await store.begin(generation)
         draft.rename(founded)
         self._note_alone(generation, revision)
@@ -113,16 +111,16 @@ class Founder:
         """The reserved member, which has no data, gets that of the mirror whose store answers at ``client_url``
         and is alone in a group of ``generation``. ``complete_revision``: of a mirror that has repeated nothing
         since its first copy. The mirror stays as it is."""
-        partition, book = self._partition, self._book
+        partition, book = self.partition, self.book
         snapshot = book.directory(partition) / "founding.snapshot"
         try:
-            async with MirrorSource(client_url, self._tuning.tls) as source:
+            async with MirrorSource(client_url, self.tuning.tls) as source:
                 await source.check(str(partition).encode())
                 size = await source.download(snapshot)
             draft = await self._restored(snapshot, generation)
         finally:
             snapshot.unlink(missing_ok=True)
-        async with self._unseen(draft, alone=False) as url, _store(url, self._tuning.tls) as store:
+        async with self._unseen(draft, alone=False) as url, _store(url, self.tuning.tls) as store:
             revision = await store.begin(generation, complete_revision)
             await store.renew_marks()
             await store.drop_leases()
@@ -139,40 +137,40 @@ class Founder:
 
     async def _restored(self, snapshot: Path, generation: int, *flags: str) -> Path:
         """Where the data of this member alone is, in a group of ``generation``, made of a snapshot's file."""
-        directory = self._book.directory(self._partition)
-        draft, peer_url = directory / "data.draft", self._book.reserve(self._partition).endpoints.peer_url
+        directory = self.book.directory(self.partition)
+        draft, peer_url = directory / "data.draft", self.book.reserve(self.partition).endpoints.peer_url
         await asyncio.to_thread(shutil.rmtree, draft, True)
-        tool, token = (*find_restore(self._tuning.etcd), *flags), self._token(generation)
-        await restore_snapshot(snapshot, draft, self._node, peer_url, token, tool, directory / "restore.log")
+        tool, token = (*find_restore(self.tuning.etcd), *flags), self._token(generation)
+        await restore_snapshot(snapshot, draft, self.node, peer_url, token, tool, directory / "restore.log")
         return draft
 
     def _note_alone(self, generation: int, revision: int) -> None:
-        initial = {self._node: self._book.reserve(self._partition).endpoints.peer_url}
-        start = (self._partition, self._token(generation), initial, "new")
-        self._book.prepare(*start, generation=generation, founding_revision=revision)
+        initial = {self.node: self.book.reserve(self.partition).endpoints.peer_url}
+        start = (self.partition, self._token(generation), initial, "new")
+        self.book.prepare(*start, generation=generation, founding_revision=revision)
 
     def _token(self, generation: int) -> str:
-        return f"{self._partition.zone_id}-{self._partition.partition}-{generation}"
+        return f"{self.partition.zone_id}-{self.partition.partition}-{generation}"
 
     @asynccontextmanager
     async def _unseen(self, data: Path, *, alone: bool) -> AsyncIterator[str]:
         """A process on ``data`` that is no member yet; its client URL, once it leads itself. It ends in order,
         so what was written is on disk then."""
-        held = self._book.reserve(self._partition)
+        held = self.book.reserve(self.partition)
         peer_port, client_port = free_block(2, held.host)
         base = f"{held.scheme}://{held.host}"
         unseen = MemberEndpoints(f"{base}:{peer_port}", f"{base}:{client_port}")
-        tool_log = self._book.directory(self._partition) / "founding.log"
-        cluster = InitialCluster({self._node: unseen.peer_url}, "unseen", "new")
+        tool_log = self.book.directory(self.partition) / "founding.log"
+        cluster = InitialCluster({self.node: unseen.peer_url}, "unseen", "new")
         # A mirror's store may be larger than a member's; a member that is too large tidies up by itself.
-        tuning = replace(self._tuning, quota_bytes=4 * self._tuning.quota_bytes)
+        tuning = replace(self.tuning, quota_bytes=4 * self.tuning.quota_bytes)
         command = member_command(
-            self._binary, self._node, data, unseen, cluster, tuning, MIRROR_FLAGS, alone=alone
+            self.binary, self.node, data, unseen, cluster, tuning, MIRROR_FLAGS, alone=alone
         )
         bound_log(tool_log)
         process = child.spawn(command, log=tool_log, inherited=ETCD, env=MEMBER_ENVIRONMENT)
         try:
-            api = EtcdApi(unseen.client_url, self._tuning.tls)
+            api = EtcdApi(unseen.client_url, self.tuning.tls)
             try:
                 async with asyncio.timeout(READY_LIMIT_S):
                     while not await _leads_itself(api):
@@ -185,7 +183,7 @@ class Founder:
                 await api.close()
             yield unseen.client_url
         finally:
-            await asyncio.to_thread(child.stop, process, self._tuning.stop_grace_s)
+            await asyncio.to_thread(child.stop, process, self.tuning.stop_grace_s)
 
 
 async def _leads_itself(api: EtcdApi) -> bool:

@@ -14,7 +14,6 @@ import shutil
 import subprocess
 from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
-from types import TracebackType
 from typing import Any, BinaryIO
 
 import structlog
@@ -68,12 +67,7 @@ class MirrorSource:
     async def __aenter__(self) -> MirrorSource:
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self._channel.close()
 
     async def check(self, identity: bytes, *, generation: int | None = None, led: bool = False) -> None:
@@ -146,12 +140,7 @@ class RevisionFeed:
         self._reader = asyncio.create_task(self._read(), name=f"watch {self._client_url}")
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         if self._reader is not None:
             self._reader.cancel()
             await asyncio.gather(self._reader, return_exceptions=True)

@@ -18,6 +18,7 @@ import signal
 import subprocess
 import time
 from collections.abc import Callable, Coroutine, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -45,8 +46,6 @@ from rebalance.groups.files.reservations import Reservation, Reservations
 from rebalance.groups.files.snapshot_flush import flush_while, size_of
 from rebalance.hosting import child
 from rebalance.hosting.child import ETCD
-from rebalance.hosting.etcd_binary import EtcdBinary
-from rebalance.hosting.tls import TlsFiles
 from rebalance.ports.fence import MemberGuard, NoGuard, WatchLostError
 from rebalance.ports.groups import MemberLife, MemberUnavailableError
 from rebalance.ports.metric_rows import Metric
@@ -129,7 +128,6 @@ RESTART = Backoff(0.5, 15.0)
 STUCK_AFTER_S = 0.6
 DISK_FREE_MIN = 8 << 20
 """A member with less than this is said to have ended for want of it."""
-NO_FLAGS: Mapping[str, int] = {}
 APPLIED_AFTER_S = 2.0
 FOUNDING_LOOK_S = 0.1
 FOUNDING_FAILS = (
@@ -140,30 +138,23 @@ HEALTHY_AFTER_S = 30.0
 """A process that ran this long starts its back-off anew when it ends."""
 
 
+@dataclass(eq=False)
 class EtcdMember:
     """Call from the event-loop thread only: the process dies with the thread that spawned it."""
 
-    def __init__(
-        self,
-        partition: PartitionId,
-        node: str,
-        reservations: Reservations,
-        binary: str,
-        tuning: EtcdTuning,
-        starts: asyncio.Semaphore,
-        flags: Mapping[str, int] = NO_FLAGS,
-        guard: MemberGuard | None = None,
-    ) -> None:
-        self.partition = partition
+    partition: PartitionId
+    node: str
+    reservations: Reservations
+    binary: str
+    tuning: EtcdTuning
+    starts: asyncio.Semaphore
+    flags: Mapping[str, int] = field(default_factory=dict)
+    guard: MemberGuard | None = None
+
+    def __post_init__(self) -> None:
         self.errors = 0
         """How often in a row the process ended by itself with an error soon after its start."""
-        self._node = node
-        self._reservations = reservations
-        self._binary = binary
-        self._tuning = tuning
-        self._starts = starts
-        self._flags = flags
-        self._guard: MemberGuard = guard or NoGuard()
+        self._guard: MemberGuard = self.guard or NoGuard()
         self._fenced = ""
         """Why it was not started, or was ended."""
         self._process: subprocess.Popen[bytes] | None = None
@@ -177,20 +168,20 @@ class EtcdMember:
         self._not_before = 0.0
         self._names: dict[int, str] = {}
         self._unstuck = False
-        self._space = SpaceKeeper(partition, tuning.quota_bytes)
+        self._space = SpaceKeeper(self.partition, self.tuning.quota_bytes)
         self._founding: asyncio.Task[None] | None = None
         self._flushing: asyncio.Task[None] | None = None
 
     @property
     def reservation(self) -> Reservation:
-        held = self._reservations.get(self.partition)
+        held = self.reservations.get(self.partition)
         if held is None:
             raise MemberUnavailableError(f"no member of {self.partition} is reserved here")
         return held
 
     @property
     def log_path(self) -> Path:
-        return self._reservations.directory(self.partition) / "etcd.log"
+        return self.reservations.directory(self.partition) / "etcd.log"
 
     @property
     def api(self) -> EtcdApi:
@@ -204,11 +195,11 @@ class EtcdMember:
         member that joins must know exactly the list that its group has."""
         if self._runs() or not self._may_run:
             return
-        self._reservations.prepare(self.partition, token, dict(initial), state, generation=generation)
+        self.reservations.prepare(self.partition, token, dict(initial), state, generation=generation)
         await self._spawn()
 
     async def restart(self) -> None:
-        has_data = self.reservation.launched and self._reservations.has_log(self.partition)
+        has_data = self.reservation.launched and self.reservations.has_log(self.partition)
         if has_data and self._may_run and not self._runs():
             await self._spawn()
 
@@ -221,7 +212,7 @@ class EtcdMember:
             if self._is_founded(generation):
                 await self.restart()
                 return True
-            if not self._reservations.has_log(self.partition):
+            if not self.reservations.has_log(self.partition):
                 raise MemberUnavailableError(f"the data of {self.partition} is gone")
         return await self._founded(lambda: self._founder.on_own_data(generation))
 
@@ -232,19 +223,19 @@ class EtcdMember:
             if self._is_founded(generation):
                 await self.restart()
                 return True
-            if self._reservations.has_log(self.partition):
+            if self.reservations.has_log(self.partition):
                 raise MemberUnavailableError(
                     f"{self.partition} has data of generation {self.reservation.generation} here"
                 )
         return await self._founded(lambda: self._founder.on_mirror(generation, client_url, complete_revision))
 
     def _is_founded(self, generation: int) -> bool:
-        self._reservations.settle_founding(self.partition)
-        return self.reservation.generation == generation and self._reservations.has_log(self.partition)
+        self.reservations.settle_founding(self.partition)
+        return self.reservation.generation == generation and self.reservations.has_log(self.partition)
 
     @property
     def _founder(self) -> Founder:
-        return Founder(self.partition, self._node, self._reservations, self._binary, self._tuning)
+        return Founder(self.partition, self.node, self.reservations, self.binary, self.tuning)
 
     async def _founded(self, begin: Callable[[], Coroutine[Any, Any, None]]) -> bool:
         """Always False: what is on disk says whether it is done."""
@@ -267,7 +258,7 @@ class EtcdMember:
         all that it knows to be decided when it starts, and its store is written within a moment: what the log
         has beyond it changed nothing."""
         orderly = self._runs()
-        member = self._reservations.data(self.partition) / "member"
+        member = self.reservations.data(self.partition) / "member"
         replay = not orderly or time.monotonic() - self._started_at < APPLIED_AFTER_S
         position = await asyncio.to_thread(_position_on_disk, member, orderly=orderly, replay=replay)
         if position is None or not orderly:
@@ -295,7 +286,7 @@ class EtcdMember:
         finally:
             # Nobody else knows the process any more, also when the caller is cancelled.
             if process is not None and process.poll() is None:
-                await asyncio.to_thread(child.stop, process, self._tuning.stop_grace_s)
+                await asyncio.to_thread(child.stop, process, self.tuning.stop_grace_s)
             if process is not None:
                 self._guard.ended(process.pid)
         self._exit_code = None
@@ -304,13 +295,13 @@ class EtcdMember:
 
     async def destroy(self) -> None:
         await self.stop()
-        doomed = self._reservations.forget(self.partition)
+        doomed = self.reservations.forget(self.partition)
         if doomed is not None:
             await asyncio.to_thread(shutil.rmtree, doomed, True)
 
     async def set_aside(self) -> None:
         await self.stop()
-        self._reservations.set_aside(self.partition)
+        self.reservations.set_aside(self.partition)
 
     async def look(self) -> tuple[MemberLife, str, EtcdStatus | None]:
         """The member's life, the reason for it, and its status when it answers."""
@@ -331,7 +322,7 @@ class EtcdMember:
         if not self._runs():
             # It was stopped, or it ended, after it had answered.
             return (*self._life_without_process(), None)
-        self._reservations.note_log(self.partition)
+        self.reservations.note_log(self.partition)
         bound_log(self.log_path)
         return MemberLife.RUNNING, self._space.look(api, status), status
 
@@ -340,7 +331,7 @@ class EtcdMember:
         if held.state != "existing" or held.wrote_log or not self._runs():
             return 0
         # One more than there is: nothing has come yet, and it waits.
-        return 1 + size_of(self._reservations.data(self.partition) / "member" / "snap")
+        return 1 + size_of(self.reservations.data(self.partition) / "member" / "snap")
 
     async def entries(self, *, linearizable: bool) -> tuple[EtcdMemberEntry, ...]:
         """The member list. Raises CallFailedError or MemberUnavailableError."""
@@ -365,21 +356,13 @@ class EtcdMember:
         if held.wrote_log or held.state != "existing" or ran_s < STUCK_AFTER_S or self._unstuck:
             return
         process = self._process
-        peer_url, tls = held.endpoints.peer_url, self._tuning.tls
-        if process is None or not await asyncio.to_thread(lists_itself, peer_url, self._node, tls):
+        peer_url, tls = held.endpoints.peer_url, self.tuning.tls
+        if process is None or not await asyncio.to_thread(lists_itself, peer_url, self.node, tls):
             return
         self._unstuck = True
         log.info("member joined by a snapshot, restarted to serve", partition=str(self.partition))
         await self.stop()
         await self._spawn()
-
-    @property
-    def etcd(self) -> EtcdBinary | None:
-        return self._tuning.etcd
-
-    @property
-    def tls(self) -> TlsFiles | None:
-        return self._tuning.tls
 
     @property
     def _may_run(self) -> bool:
@@ -389,7 +372,7 @@ class EtcdMember:
 
     @property
     def _lacks_tls(self) -> bool:
-        return self.reservation.scheme == "https" and self._tuning.tls is None
+        return self.reservation.scheme == "https" and self.tuning.tls is None
 
     def _runs(self) -> bool:
         if self._process is None:
@@ -424,7 +407,7 @@ class EtcdMember:
     def _life_without_process(self) -> tuple[MemberLife, str]:
         held = self.reservation
         failed = self._exit_reason()
-        if not self._reservations.has_log(self.partition):
+        if not self.reservations.has_log(self.partition):
             if held.wrote_log:
                 return MemberLife.DATA_LOST, Cause.DATA_LOST.text("the member was started and its log is gone")
             return MemberLife.RESERVED, failed or self._fenced
@@ -441,7 +424,7 @@ class EtcdMember:
         if code < 0:
             # Its log ends in the middle of ordinary work and explains nothing.
             return f"KILLED by signal {-code}"
-        if code and shutil.disk_usage(self._reservations.directory(self.partition)).free < DISK_FREE_MIN:
+        if code and shutil.disk_usage(self.reservations.directory(self.partition)).free < DISK_FREE_MIN:
             # Its log is on the same disk and may end in the middle of a line.
             return Cause.DISK_FULL.text(f"the member ended with code {code}, it has no space left to write to")
         if self._cause:
@@ -451,19 +434,19 @@ class EtcdMember:
     async def _spawn(self) -> None:
         held = self.reservation
         command = member_command(
-            self._binary,
-            self._node,
-            self._reservations.data(self.partition),
+            self.binary,
+            self.node,
+            self.reservations.data(self.partition),
             held.endpoints,
             InitialCluster(held.initial, held.token, held.state),
-            self._tuning,
-            self._flags,
+            self.tuning,
+            self.flags,
         )
         # Not in one of the few places for starts: members that the fence does not concern need them too.
         if reason := await self._guard.refusal(self.partition, self.reservation.generation):
             self._fenced = reason
             return
-        async with self._starts:
+        async with self.starts:
             bound_log(self.log_path)
             self._log_begun = self.log_path.stat().st_size if self.log_path.exists() else 0
             await self._close_api()
@@ -475,12 +458,12 @@ class EtcdMember:
                 self._fenced = str(refused)
                 return
             self._fenced = ""
-            self._tuning.measures.count(Metric.NODE_STARTS)
+            self.tuning.measures.count(Metric.NODE_STARTS)
             if self._exit_code is not None:
-                self._tuning.measures.count(Metric.NODE_RESTARTS)
+                self.tuning.measures.count(Metric.NODE_RESTARTS)
             self._started_at = time.monotonic()
             self._exit_code = None
-            self._api = EtcdApi(held.endpoints.client_url, self._tuning.tls)
+            self._api = EtcdApi(held.endpoints.client_url, self.tuning.tls)
             self._flush_what_arrives()
             # The start of a process is the expensive part: the next one waits until this one has read its data.
             await asyncio.sleep(0.05)
@@ -499,10 +482,10 @@ class EtcdMember:
             return
 
         def joins() -> bool:
-            now = self._reservations.get(self.partition)
+            now = self.reservations.get(self.partition)
             return process.poll() is None and now is not None and not now.wrote_log
 
-        snapshots = self._reservations.data(self.partition) / "member" / "snap"
+        snapshots = self.reservations.data(self.partition) / "member" / "snap"
         self._flushing = asyncio.create_task(flush_while(joins, snapshots))
 
     async def _close_api(self) -> None:

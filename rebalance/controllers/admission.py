@@ -161,7 +161,7 @@ class MoveAdmission:
                     await self._admit(moving)
                 except MetastoreError as error:
                     log.info("nothing admitted", error=str(error))
-                    self._wake_later()
+                    asyncio.get_running_loop().call_later(RETRY_S, self._wake.set)
                 await sleep_unless(self.clock, self._next_look_ms(moving), self._wake)
                 await asyncio.sleep(MERGE_S)
             mirror.cancel()
@@ -177,9 +177,6 @@ class MoveAdmission:
     def _on_partitions(self, changed: frozenset[str]) -> None:
         if any("/assignments/" in key or key == self.keyspace.admissions for key in changed):
             self._wake.set()
-
-    def _wake_later(self) -> None:
-        asyncio.get_running_loop().call_later(RETRY_S, self._wake.set)
 
     async def _admit(self, moving: MovingPartitions) -> None:
         """One admission over all zones, from one revision of the partitions and one of the limits."""

@@ -36,15 +36,11 @@ class WallClock:
         await asyncio.sleep(min(max(left_s, 0.0), LONGEST_SLEEP_S))
 
 
-class SteadyClock:
+class SteadyClock(WallClock):
     """The event loop's: it goes on evenly whatever the wall clock is set to."""
 
     def now_ms(self) -> int:
         return round(1_000 * asyncio.get_running_loop().time())
-
-    async def sleep_until(self, at_ms: int) -> None:
-        left_s = (at_ms - self.now_ms()) / 1_000
-        await asyncio.sleep(min(max(left_s, 0.0), LONGEST_SLEEP_S))
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from catalog.core.zone import DistributionAlgorithm, ZoneId, ZoneIntent
+from rebalance.controllers.targets import matrix_of
 from rebalance.core.assignments.target import StoredTarget, TargetPointer, is_target_of
 from rebalance.core.keyspace.epoch import event_revision, split_event_revision
 from rebalance.core.keyspace.readable import readable
@@ -78,17 +79,13 @@ class Event:
         )
 
 
-BALANCED = "balanced"
-
-
 def why_not_restorable(target: StoredTarget, intent: ZoneIntent, data_nodes: DataNodes, partitions: int) -> str:
     """Return what stands against ``target`` as the placement of ``intent`` on ``data_nodes``; empty:
     nothing."""
     pointer = target.pointer
     missing = sorted(set(pointer.nodes) - set(data_nodes.nodes))
     if missing:
-        matrix = np.frombuffer(b"".join(target.chunks), dtype="<i4")
-        used = {pointer.nodes[index] for index in np.unique(matrix).tolist()}
+        used = {pointer.nodes[index] for index in np.unique(matrix_of(target)).tolist()}
         missing = [name for name in missing if name in used]
     if missing:
         return f"it placed copies on {', '.join(missing)}, and the zone's data nodes are now " + (
@@ -113,12 +110,9 @@ def restored(
     if why:
         raise ValueError(f"the target before cannot be restored: {why}")
     pointer = target.pointer
-    matrix = np.frombuffer(b"".join(target.chunks), dtype="<i4").astype(np.int32)
-    rows = renumbered(
-        pointer.nodes, matrix.reshape(pointer.partitions, pointer.replicas), data_nodes.nodes
-    ).astype(np.int32)
+    rows = renumbered(pointer.nodes, matrix_of(target), data_nodes.nodes).astype(np.int32)
     surplus = None
-    if intent.zone.algorithm.value == BALANCED and rows.size:
+    if intent.zone.algorithm is DistributionAlgorithm.BALANCED and rows.size:
         # Compiled kernels are loaded where a zone needs them: half a second of each start otherwise.
         from rebalance.kernels.balanced import Placed, surplus_of
 

@@ -27,7 +27,7 @@ from rebalance.core.keyspace.keys import Keyspace, PartitionId
 from rebalance.core.keyspace.readable import RecordNotReadableError, Unreadable, read, readable
 from rebalance.core.keyspace.records import GivenUpRecord, NodeRecord
 from rebalance.core.keyspace.txn import Get, Put, Txn, as_read
-from rebalance.core.moves.joiners import AGAIN_S, again_s, back_again, left_out_by_reset, left_without_note
+from rebalance.core.moves.joiners import again_s, back_again, left_out_by_reset, left_without_note
 from rebalance.core.operations.operation import Operation, OperationState, operation_id
 from rebalance.core.topology.data_nodes import DataNodes
 from rebalance.metastore.mirror import KeyspaceMirror
@@ -53,7 +53,6 @@ class JoinersAgain:
     nodes: KeyspaceMirror
     clock: Clock
     ask: Callable[[ZoneId], None]
-    first_s: float = AGAIN_S
 
     def __post_init__(self) -> None:
         self.mirror = KeyspaceMirror(self.metastore, self.keyspace.all_given_up)
@@ -80,7 +79,7 @@ class JoinersAgain:
             for name in back_again(record, incarnations):
                 key = partition, name, incarnations[name], record.event
                 back_ms[key] = self._back_ms.get(key, now_ms)
-                delay_s = again_s(record.joiners[name].times, self.first_s)
+                delay_s = again_s(record.joiners[name].times)
                 # The last of a zone's decides: they are asked for together.
                 zones[partition.zone_id] = max(
                     zones.get(partition.zone_id, 0), back_ms[key] + int(1_000 * delay_s)

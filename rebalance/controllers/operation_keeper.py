@@ -121,10 +121,11 @@ class OperationKeeper:
         self._copies: dict[str, tuple[int, ...]] = {}
         self._still: dict[str, _Still] = {}
 
-    def first(self) -> Operation | None:
+    def first(self) -> tuple[ZoneId, str] | None:
         """The earliest operation that moves data and is not over: the one that may go on where only one may."""
-        moving = (operation for operation in self._not_over.values() if operation.kind.moves_data)
-        return min(moving, key=lambda operation: (operation.event_revision, operation.zone_id), default=None)
+        moving = (each for each in self._not_over.values() if each.kind.moves_data)
+        first = min(moving, key=lambda each: (each.event_revision, each.zone_id), default=None)
+        return (first.zone_id, first.operation_id) if first is not None else None
 
     async def run(self) -> None:
         """Run until cancelled."""

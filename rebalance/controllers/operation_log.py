@@ -7,12 +7,12 @@ operation that it takes the place of is ended by the same write.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from catalog.core.zone import TIMER_OFF, Zone, ZoneId
+from catalog.core.zone import TIMER_OFF, Zone
 from rebalance.controllers.clock import Clock
 from rebalance.controllers.event import Event
 from rebalance.controllers.targets import PlacedRows, TargetStore, moved_copies, standing_of
@@ -39,14 +39,7 @@ from rebalance.ports.metastore import Metastore
 from rebalance.ports.placement import PlacementResult
 
 TIMERS = ", AUTO SCALE UP "
-
-
-@dataclass(frozen=True, slots=True)
-class Entry:
-    """Entry for the transaction that names the target."""
-
-    guards: tuple[Compare, ...]
-    writes: tuple[Write, ...]
+Entry = tuple[tuple[Compare, ...], tuple[Write, ...]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,18 +61,20 @@ class OperationLog:
         self._targets = TargetStore(metastore, keyspace)
 
     async def entry(self, event: Event, result: PlacementResult, *, is_restored: bool = False) -> Entry:
-        """The new operation, the end of the one before, and what is forgotten. ``is_restored``: ``result`` is a
-        stored target."""
+        """Return guards and writes for the transaction that names the target: the new operation, the end of the
+        one before, and what is forgotten. ``is_restored``: ``result`` is a stored target."""
         snapshot = await self._metastore.range(self._keyspace.zone_operations(event.zone_id))
         known = {item.key: readable(item, Operation.decode) for item in snapshot.items}
         start = await self._start(event, len(result.matrix))
-        earlier = self._of_target_before(event, known)
+        before = readable(event.pointer, TargetPointer.decode)
+        named = operation_id(event.zone_id, before.event_revision) if before is not None else ""
+        earlier = known.get(self._keyspace.operation(named))
         opened = await self._opened(event, result, earlier, start, is_restored=is_restored)
         guards: list[Compare] = []
         writes: list[Write] = []
         key = self._keyspace.operation(opened.operation_id)
         # A store that was restored may know it already.
-        if key not in {item.key for item in snapshot.items}:
+        if key not in known:
             guards.append(absent(key))
             writes.append(Put(key, opened.encode()))
             writes.extend(await self._kept_start(event, start))
@@ -95,25 +90,16 @@ class OperationLog:
             if ended is not None:
                 guards.append(unchanged(item.key, item.mod_revision))
                 writes.append(Put(item.key, ended.encode()))
-        writes.extend(self._forgotten(event.zone_id, [item.key for item in snapshot.items]))
-        return Entry(tuple(guards), tuple(writes))
+        parsed = (parse_operation_id(name.removeprefix(self._keyspace.operations)) for name in known)
+        old = too_old([parts[1] for parts in parsed if parts is not None])
+        writes += [Delete(self._keyspace.operation(operation_id(event.zone_id, each))) for each in old]
+        return tuple(guards), tuple(writes)
 
     async def _kept_start(self, event: Event, start: _Start) -> list[Write]:
         key = self._keyspace.copy_sizes(event.zone_id)
         if isinstance(read(await self._metastore.get(key), CopySizes.decode), Unreadable):
             return []
         return [Put(key, CopySizes(event.revision, start.sizes, start.standing).encode())]
-
-    def _forgotten(self, zone_id: ZoneId, keys: Sequence[str]) -> list[Write]:
-        parsed = (parse_operation_id(key.removeprefix(self._keyspace.operations)) for key in keys)
-        old = too_old([parts[1] for parts in parsed if parts is not None])
-        return [Delete(self._keyspace.operation(operation_id(zone_id, revision))) for revision in old]
-
-    def _of_target_before(self, event: Event, known: Mapping[str, Operation]) -> Operation | None:
-        if event.pointer is None:
-            return None
-        revision = readable(event.pointer, TargetPointer.decode).event_revision
-        return known.get(self._keyspace.operation(operation_id(event.zone_id, revision)))
 
     async def _opened(
         self,

@@ -81,7 +81,7 @@ class PartitionMapKeeper:
     async def run(self) -> None:
         """Run until cancelled; a change is published one period later at the latest, changes within it
         together."""
-        forget = [mirror.listen(self._notice) for mirror in (self._reports, self.nodes)]
+        forget = [mirror.listen(lambda _: self._changed.set()) for mirror in (self._reports, self.nodes)]
         try:
             async with asyncio.TaskGroup() as tasks:
                 tasks.create_task(self._reports.run())
@@ -94,9 +94,6 @@ class PartitionMapKeeper:
         finally:
             for forget_watch in forget:
                 forget_watch()
-
-    def _notice(self, _changed: frozenset[str]) -> None:
-        self._changed.set()
 
     async def _next_change(self) -> None:
         """Wait for a change, at the latest until counters that were not worth a map of their own are due."""

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import structlog
@@ -122,7 +122,7 @@ class PartitionRecovery:
         await _check_idle(zone, reading, numbers)
         planned = []
         async for some in in_slices(numbers or range(zone.partitions)):
-            planned += self.plan(reading, some, terms, tells_all=bool(numbers))
+            planned += [planned_reset(reading, number, terms, tells_all=bool(numbers)) for number in some]
         planned = await self._without_serving(reading, planned)
         if numbers and dry_run and tells_refusals:
             return planned
@@ -175,18 +175,6 @@ class PartitionRecovery:
         )
         key = self.keyspace.operation(operation.operation_id)
         await self.metastore.commit(Txn((absent(key),), (Put(key, operation.encode()),)))
-
-    def plan(
-        self,
-        reading: ZoneReading,
-        numbers: Iterable[int],
-        terms: ResetTerms = BEST_COPY,
-        *,
-        tells_all: bool = True,
-    ) -> list[PartitionReset]:
-        """Plan without writing anything, and without asking the groups (``serving``). Takes the event loop for
-        as long as it takes. ``tells_all``: see ``planned_reset``."""
-        return [planned_reset(reading, number, terms, tells_all=tells_all) for number in numbers]
 
     async def serving(self, reading: ZoneReading, partitions: Collection[PartitionId]) -> Serving:
         """Return the partitions that take writes whatever records and leases say. All members are asked, of
@@ -331,7 +319,7 @@ class PartitionRecovery:
                 return replace(reset, written=True)
             reading = await self.read(zone.zone_id)
             await _check_idle(zone, reading, (reset.partition,))
-            (reset,) = await self._without_serving(reading, self.plan(reading, (reset.partition,), terms))
+            (reset,) = await self._without_serving(reading, [planned_reset(reading, reset.partition, terms)])
             refusal = late_refusal(reset, reading, accepted, terms)
             if refusal is not None:
                 # The others were asked for already: this one is reported beside them.

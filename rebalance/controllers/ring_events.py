@@ -152,7 +152,7 @@ class RingEvents:
         if len(names) < 2 * self.rules.results_kept:
             return 0
         results, zones = self.mirror.results, self.mirror.state.cluster.zones
-        guards = (fence, self.mirror.fold_guard())
+        guards = (fence, self.mirror.guard(keys.folded_results))
         # Whoever else folds at this revision writes the same.
         name = f"{self.mirror.revision:020d}"
         parts = keys.folded_result_parts(name)

@@ -127,11 +127,6 @@ class RingReader:
     def revision(self) -> int:
         return self._mirror.revision
 
-    def fold_guard(self) -> Compare:
-        """Return the guard that results were not folded since."""
-        key = self._keyspace.folded_results
-        return as_read(key, self._mirror.get(key))
-
     def outcomes(self, zone_id: ZoneId) -> tuple[PartitionOutcome, ...]:
         """Return what the last results say of each partition; empty before the first one. Raises as
         ``state``."""
@@ -193,10 +188,9 @@ class RingReader:
             known = self._addresses[name] = ServerAddress(beat.host, beat.port, incarnation)
         return known
 
-    def result_guard(self) -> Compare:
-        """The last result is the one that ``outcomes`` has read."""
-        last = self._keyspace.last_result
-        return as_read(last, self._mirror.get(last))
+    def guard(self, key: str) -> Compare:
+        """Return the guard that ``key`` is as the mirror shows it."""
+        return as_read(key, self._mirror.get(key))
 
 
 def _seen(item: KeyValue, keys: Keyspace) -> SeenHeartbeat:

@@ -146,7 +146,7 @@ class ControllerRuntime:
         )
         self._operations.mirror.listen(self._look_at_turn)
         self._admission = MoveAdmission(
-            metastore, keyspace, clock, self._member_limits, self._rewrite, self._first_operation, self._stored
+            metastore, keyspace, clock, self._member_limits, self._rewrite, self._operations.first, self._stored
         )
         self._joiners = JoinersAgain(metastore, keyspace, self._nodes, clock, self._queue.add)
         overtaken = self._joiners.note_left_out
@@ -299,10 +299,6 @@ class ControllerRuntime:
 
     def _member_limits(self) -> dict[str, int]:
         return member_limits(self._nodes.below(self._keyspace.nodes), self._keyspace.nodes)
-
-    def _first_operation(self) -> tuple[ZoneId, str] | None:
-        operation = self._operations.first()
-        return (operation.zone_id, operation.operation_id) if operation is not None else None
 
     def _look_at_turn(self, _changed: frozenset[str]) -> None:
         """Look at the next operation, which may be the first now."""

@@ -53,22 +53,19 @@ class ClusterMirrors:
     nodes: KeyspaceMirror
 
 
+@dataclass(eq=False)
 class StoreZones:
     """``follow`` keeps a mirror of each such zone's partitions. A zone that the ring has is one, whatever its
     nodes say by now."""
 
-    def __init__(
-        self,
-        metastore: Metastore,
-        keyspace: Keyspace,
-        mirrors: ClusterMirrors,
-        background: Background,
-    ) -> None:
-        self._metastore = metastore
-        self._keyspace = keyspace
-        self._intents = mirrors.intents
-        self._nodes = mirrors.nodes
-        self._background = background
+    metastore: Metastore
+    keyspace: Keyspace
+    mirrors: ClusterMirrors
+    background: Background
+
+    def __post_init__(self) -> None:
+        self._intents = self.mirrors.intents
+        self._nodes = self.mirrors.nodes
         self._unreadable = UnreadableLog()
         self._zones: dict[ZoneId, Zone] = {}
         self._mirrors: dict[ZoneId, KeyspaceMirror] = {}
@@ -81,12 +78,12 @@ class StoreZones:
         """Read intents and nodes again. ``opened``: zones of the ring."""
         nodes = tuple(
             record.node
-            for item in self._nodes.below(self._keyspace.nodes)
+            for item in self._nodes.below(self.keyspace.nodes)
             if not isinstance(record := read(item, NodeRecord.decode), Unreadable)
         )
         zones: dict[ZoneId, Zone] = {}
         dropped: set[ZoneId] = set()
-        for item in self._intents.below(self._keyspace.intents):
+        for item in self._intents.below(self.keyspace.intents):
             intent = read(item, ZoneIntent.decode)
             if isinstance(intent, Unreadable):
                 # The controllers' rounds say so. What the ring has of the zone stays.
@@ -111,10 +108,10 @@ class StoreZones:
             del self._mirrors[zone_id]
             self._placed.pop(zone_id, None)
         for zone_id in self._zones.keys() - self._tasks.keys():
-            mirror = KeyspaceMirror(self._metastore, self._keyspace.zone_partitions(zone_id))
+            mirror = KeyspaceMirror(self.metastore, self.keyspace.zone_partitions(zone_id))
             mirror.listen(self._noting(zone_id, changed))
             self._mirrors[zone_id] = mirror
-            keep = self._background.keep(f"leader: store zone {zone_id}", mirror.run)
+            keep = self.background.keep(f"leader: store zone {zone_id}", mirror.run)
             self._tasks[zone_id] = tasks.create_task(keep)
 
     def _noting(self, zone_id: ZoneId, changed: Callable[[], None]) -> Listener:
@@ -139,7 +136,7 @@ class StoreZones:
             if mirror is None or zone is None or not mirror.is_loaded:
                 continue
             try:
-                lists = assigned_lists(self._keyspace, mirror.below(mirror.prefix))
+                lists = assigned_lists(self.keyspace, mirror.below(mirror.prefix))
             except RecordNotReadableError as error:
                 self._unreadable.waits(zone_id, error)
                 self._placed.pop(zone_id, None)
@@ -157,8 +154,8 @@ class StoreZones:
         placed = self.placed.get(zone_id)
         if placed is None or not placed.is_complete:
             return False
-        snapshot = await self._metastore.range(self._keyspace.zone_partitions(zone_id))
-        lists = assigned_lists(self._keyspace, snapshot.items)
+        snapshot = await self.metastore.range(self.keyspace.zone_partitions(zone_id))
+        lists = assigned_lists(self.keyspace, snapshot.items)
         self._placed[zone_id] = replace(placed, lists=lists, revision=snapshot.revision)
         return True
 
@@ -172,11 +169,11 @@ class StoreZones:
         pending = (
             parsed[0].partition
             for item in mirror.below(mirror.prefix)
-            if (parsed := self._keyspace.parse_partition(item.key)) is not None
+            if (parsed := self.keyspace.parse_partition(item.key)) is not None
             and ASSIGNMENT_FIELDS.get(parsed[1]) == "pending"
         )
         for number in pending:
-            keys = self._keyspace.partition(PartitionId(zone_id, number))
+            keys = self.keyspace.partition(PartitionId(zone_id, number))
             yield number, Observed.of(keys, mirror.get)
 
     async def until(self, zone_id: ZoneId, revision: int, timeout_s: float) -> None:
@@ -379,7 +376,7 @@ class StoreControl:
             return
         gone &= self._awaited.get(zone_id, frozenset())
         outcomes = self._ring.outcomes(zone_id)
-        seen = self._zones.revision(zone_id), self._ring.result_guard(), gone
+        seen = self._zones.revision(zone_id), self._ring.guard(self.keyspace.last_result), gone
         if self._switched.get(zone_id) == seen:
             return
         servers, away = self._ring.state.cluster.servers.keys(), frozenset[str]()
@@ -414,7 +411,9 @@ class StoreControl:
         done = revision = 0
         for first in range(0, len(moves), PARTITIONS_PER_REQUEST):
             batch = tuple(moves[first : first + PARTITIONS_PER_REQUEST])
-            result = await self.metastore.commit(Txn((fence, self._ring.result_guard()), batch))
+            result = await self.metastore.commit(
+                Txn((fence, self._ring.guard(self.keyspace.last_result)), batch)
+            )
             done += sum(isinstance(each, TxnResult) and each.succeeded for each in result.responses)
             revision = result.revision if result.succeeded else revision
         if done:

@@ -13,7 +13,6 @@ import structlog
 
 from catalog.core.level import NO_LEVEL
 from catalog.core.zone import Node, ZoneId, ZoneIntent
-from catalog.core.zone_options import NodeFilters
 from catalog.filters.json_path import JSON_PATH
 from rebalance.controllers.clock import Clock, DueTimes, WallClock, sleep_unless
 from rebalance.core.keyspace.keys import Keyspace
@@ -230,7 +229,6 @@ class DataNodesKeeper:
     topology: Callable[[], KnownTopology]
     clock: Clock = field(default_factory=WallClock)
     due: DueTimes | None = None
-    filters: NodeFilters = JSON_PATH
 
     def __post_init__(self) -> None:
         self._due = self.due or DueTimes(self.clock)
@@ -265,7 +263,7 @@ class DataNodesKeeper:
             if previous is None or data_nodes_key is None or not previous.are_chosen_for(intent.zone):
                 raise known.unreadable.error
             return previous, data_nodes_key.mod_revision
-        current = compute_data_nodes(previous, known.topology, intent, self.filters, now_ms)
+        current = compute_data_nodes(previous, known.topology, intent, JSON_PATH, now_ms)
         revision = data_nodes_key.mod_revision if data_nodes_key else 0
         if current != previous:
             keys = self.keyspace
@@ -287,7 +285,7 @@ class DataNodesKeeper:
                 raise NotYetError("intent, data nodes or topology changed while they were read")
             revision = written.revision
             _report_change(zone_id, previous, current)
-        due_ms = next_change_ms(current, known.topology, intent.zone, self.filters)
+        due_ms = next_change_ms(current, known.topology, intent.zone, JSON_PATH)
         # What is due but must wait for the record of an event is looked at again soon.
         if due_ms is not None and due_ms <= clock_ms:
             due_ms = clock_ms + AGAIN_MS

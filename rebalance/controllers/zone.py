@@ -228,15 +228,15 @@ class ZoneController:
         return PreviousPlacement(pointer.nodes, matrix_of(target), pointer.consensus)
 
     async def _store(self, event: Event, result: PlacementResult, *, is_restored: bool = False) -> NamedTarget:
-        entry = await self._log.entry(event, result, is_restored=is_restored)
+        also, writes = await self._log.entry(event, result, is_restored=is_restored)
         guards = (
             unchanged(self.keyspace.intent(event.zone_id), event.intent_revision),
             unchanged(self.keyspace.data_nodes(event.zone_id), event.data_nodes_revision),
             event.fence,
-            *entry.guards,
+            *also,
         )
         named = await self._targets.write(
-            result, event.intent, event.revision, event.data_nodes, event.pointer, guards, entry.writes
+            result, event.intent, event.revision, event.data_nodes, event.pointer, guards, writes
         )
         if named is None:
             raise NotYetError("a newer event came while the target was computed")

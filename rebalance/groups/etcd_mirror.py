@@ -39,7 +39,7 @@ from rebalance.groups.process.etcd_member import EtcdMember
 from rebalance.hosting.background import Background
 from rebalance.hosting.etcd_binary import find_etcd, find_restore
 from rebalance.ports.groups import MemberLife, MemberUnavailableError, NoPlaceError
-from rebalance.ports.mirrors import MirrorStatus
+from rebalance.ports.mirrors import FollowedGroup, MirrorStatus
 
 log = structlog.get_logger(__name__)
 
@@ -58,16 +58,6 @@ ERRORS_MAX = 3
 """A store that ends with an error so often in a row is not worth repairing: there is the group."""
 BATCH_REVISIONS = 500
 BATCH_BYTES = 2 << 20
-
-
-@dataclass(frozen=True, slots=True)
-class FollowedGroup:
-    """``shared_revision``: up to which a copy of an earlier generation than ``generation`` is of this group
-    too."""
-
-    token: str
-    generation: int
-    shared_revision: int
 
 
 @dataclass(eq=False)
@@ -197,7 +187,7 @@ class MirrorFollower:
 
     async def _copy(self) -> None:
         async with MirrorSource(await self._next_source(), self.member.tuning.tls) as source, self.copies:
-            await source.check(self._identity, generation=self.group.generation, led=self._has_copy())
+            await source.check(self.partition, generation=self.group.generation, led=self._has_copy())
             await self.member.stop()
             self._following = source.client_url
             # Looked for only now: a node without the tool serves its members, and its mirrors say what is
@@ -255,7 +245,7 @@ class MirrorFollower:
     async def _follow(self, store: MirrorStore, url: str) -> None:
         """Repeat what ``url`` tells, until it is silent or no source any more."""
         async with MirrorSource(url, self.member.tuning.tls) as source:
-            await source.check(self._identity, generation=self.group.generation)
+            await source.check(self.partition, generation=self.group.generation)
             try:
                 await self._follow_watch(store, source, in_fragments=False)
             except AnswerTooLargeError as too_large:
@@ -339,10 +329,6 @@ class MirrorFollower:
             return ""
         return Cause.BROKEN.text(f"{task.exception()!r}")
 
-    @property
-    def _identity(self) -> bytes:
-        return str(self.partition).encode()
-
 
 COPIES_AT_ONCE = 2
 
@@ -381,26 +367,19 @@ class EtcdMirrorHost:
     def partitions(self) -> frozenset[PartitionId]:
         return self._book.partitions()
 
-    async def follow(
-        self,
-        partition: PartitionId,
-        group: str,
-        sources: tuple[str, ...],
-        *,
-        generation: int = 0,
-        shared_revision: int = 0,
-    ) -> None:
+    async def follow(self, partition: PartitionId, group: FollowedGroup, sources: tuple[str, ...]) -> None:
         held, follower = self._book.get(partition), self._followers.get(partition)
         known = follower.group.token if follower else held.token if held else ""
-        if held is not None and known not in ("", group):
-            may_go_on = held.generation < generation and await self._reached(partition) <= shared_revision
+        if held is not None and known not in ("", group.token):
+            is_earlier = held.generation < group.generation
+            may_go_on = is_earlier and await self._reached(partition) <= group.shared_revision
             await self.stop(partition, destroy=not may_go_on)
             follower = None
         if follower is None:
             self._reserve(partition)
             follower = self._followers[partition] = MirrorFollower(
                 partition,
-                FollowedGroup(group, generation, shared_revision),
+                group,
                 self._node,
                 self._member(partition),
                 self._book,

@@ -188,7 +188,6 @@ class StrangerTurn:
 class StrangerShare:
     """Strangers' share of one event loop. ``clock`` and ``processor``: seconds."""
 
-    share: float = SHARE
     clock: Callable[[], float] = time.monotonic
     processor: Callable[[], float] = time.thread_time
 
@@ -217,7 +216,7 @@ class StrangerShare:
         self._timer = None
         self._is_working = True
         now_s = self.clock()
-        self._credit_s = min(SAVED_S, self._credit_s + self.share * (now_s - self._at_s))
+        self._credit_s = min(SAVED_S, self._credit_s + SHARE * (now_s - self._at_s))
         self._at_s = now_s
         try:
             while self._credit_s > 0.0 and self._next():
@@ -225,7 +224,7 @@ class StrangerShare:
         finally:
             self._is_working = False
             if self._queue:
-                wait_s = max(0.0, -self._credit_s) / self.share
+                wait_s = max(0.0, -self._credit_s) / SHARE
                 self._timer = asyncio.get_running_loop().call_later(wait_s, self._work)
 
     def _next(self) -> bool:

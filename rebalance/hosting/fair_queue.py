@@ -64,10 +64,9 @@ class FairThread:
     """One thread that takes the senders' work in turns; what has begun is never interrupted, so long work is
     submitted in pieces."""
 
-    def __init__(self, name: str, processor: Callable[[], float] = time.thread_time) -> None:
+    def __init__(self, name: str) -> None:
         """``processor``: seconds that the thread has had of one."""
         self._thread = ThreadPoolExecutor(1, thread_name_prefix=name)
-        self._processor = processor
         self._lock = threading.Lock()
         self._queue: FairQueue[tuple[Future[Any], Callable[[], Any]]] = FairQueue()
 
@@ -104,7 +103,7 @@ class FairThread:
         sender, future, work = taken
         if not future.set_running_or_notify_cancel():
             return
-        begun_s = self._processor()
+        begun_s = time.thread_time()
         try:
             result = work()
         except BaseException as error:
@@ -113,5 +112,5 @@ class FairThread:
             future.set_result(result)
         finally:
             with self._lock:
-                self._queue.spent(sender, self._processor() - begun_s)
+                self._queue.spent(sender, time.thread_time() - begun_s)
             del taken, future, work

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import stat
 from collections.abc import Sequence
@@ -36,6 +37,13 @@ def replace_privately(path: Path, content: bytes) -> None:
         with suppress(FileNotFoundError):
             draft.unlink()
         raise
+
+
+def replace_json(path: Path, document: object) -> None:
+    """Write a note of one's own, whole or not at all. Raises OSError."""
+    draft = path.with_suffix(".draft")
+    draft.write_text(json.dumps(document))
+    draft.replace(path)
 
 
 def tighten(directory: Path, ours: Sequence[str]) -> list[str]:

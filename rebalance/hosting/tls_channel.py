@@ -34,7 +34,6 @@ class TlsChannel:
 
     unary_unary = partialmethod(_method, "unary_unary")
     unary_stream = partialmethod(_method, "unary_stream")
-    stream_unary = partialmethod(_method, "stream_unary")
     stream_stream = partialmethod(_method, "stream_stream")
 
     async def close(self, grace: float | None = None) -> None:

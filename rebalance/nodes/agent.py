@@ -37,7 +37,7 @@ from rebalance.nodes.leader_duties import LeaderDuties
 from rebalance.nodes.member_starts import MemberStarts, StrongZones, ZoneNotes
 from rebalance.nodes.node_context import NO_REPORTS, AgentRules, NodeContext, NodeHosts, NodeStart
 from rebalance.nodes.own_records import OwnRecords
-from rebalance.nodes.pace import IDLE_S, Awaited, Pace
+from rebalance.nodes.pace import Awaited, Pace
 from rebalance.nodes.partition_view import Mirrors, NodePartitionView
 from rebalance.nodes.registration import HeardTime, NodeNameTakenError, NodeRemovedError, Registration
 from rebalance.nodes.replica_decision import is_kept, why_fenced
@@ -393,7 +393,7 @@ class NodeAgent:
             changes = view.pending is not None or view.configuration is None
             pause_s = self._pace.pause_s(Awaited.FOLLOWING, view.partition) if changes else self._pace.idle_s()
             if not status.leader:
-                pause_s = min(pause_s, IDLE_S)
+                pause_s = min(pause_s, self._pace.pause_s(Awaited.LEADERLESS, view.partition))
             return pause_s if again_s is None else min(again_s, pause_s)
         try:
             delay_s = await self._leader.lead(view, status)

@@ -21,6 +21,7 @@ from rebalance.core.causes.cause import Cause, cause_of
 from rebalance.core.keyspace.keys import PartitionId
 from rebalance.core.keyspace.records import MemberRole, MemberState
 from rebalance.core.keyspace.txn import Compare, Delete, Txn, unchanged
+from rebalance.hosting.private_files import replace_json
 from rebalance.nodes.node_context import NodeContext
 from rebalance.nodes.partition_view import NodePartitionView
 from rebalance.nodes.replica_decision import Duty, MemberDecision
@@ -88,7 +89,7 @@ class CopyRepairs:
         self._node = node
         self._file = data_dir / _FILE if data_dir is not None else None
         self._now_ms = now_ms
-        self._known: dict[str, int] | None = None
+        self._known = _read(self._file)
 
     async def repaired(self, view: NodePartitionView, reason: str) -> bool:
         """Empties the copy, broken by ``reason``, where it may; rounds that follow reserve a new member."""
@@ -111,7 +112,7 @@ class CopyRepairs:
 
     def obstacle(self, view: NodePartitionView) -> str:
         """See ``why_not_repaired``."""
-        repaired_ms = self._noted().get(str(view.partition))
+        repaired_ms = self._known.get(str(view.partition))
         return why_not_repaired(view, self._node.name, self._now_ms(), repaired_ms)
 
     def _guards(self, view: NodePartitionView) -> tuple[Compare, ...]:
@@ -127,24 +128,17 @@ class CopyRepairs:
             ),
         )
 
-    def _noted(self) -> dict[str, int]:
-        if self._known is None:
-            self._known = _read(self._file)
-        return self._known
-
     async def _note(self, partition: PartitionId) -> None:
         now_ms = self._now_ms()
-        recent = {name: at_ms for name, at_ms in self._noted().items() if now_ms - at_ms < AGAIN_MS}
+        recent = {name: at_ms for name, at_ms in self._known.items() if now_ms - at_ms < AGAIN_MS}
         self._known = {**recent, str(partition): now_ms}
         if self._file is not None:
             await asyncio.to_thread(_write, self._file, self._known)
 
 
 def _write(file: Path, known: dict[str, int]) -> None:
-    draft = file.with_suffix(".draft")
     try:
-        draft.write_text(json.dumps({"v": FORMAT, "copies": known}))
-        draft.replace(file)
+        replace_json(file, {"v": FORMAT, "copies": known})
     except OSError as error:
         log.warning("a repair is not noted", error=str(error))
 

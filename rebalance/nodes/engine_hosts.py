@@ -16,7 +16,7 @@ from rebalance.core.keyspace.keys import Keyspace, PartitionId
 from rebalance.core.keyspace.readable import Unreadable, read
 from rebalance.ports.groups import GroupHost, MemberEndpoints, NoPlaceError
 from rebalance.ports.metastore import Metastore
-from rebalance.ports.mirrors import MirrorStatus
+from rebalance.ports.mirrors import FollowedGroup, MirrorStatus
 
 
 def _of_own_host(name: str) -> Callable[..., Any]:
@@ -114,15 +114,7 @@ class NoMirrors:
     def partitions(self) -> frozenset[PartitionId]:
         return frozenset()
 
-    async def follow(
-        self,
-        partition: PartitionId,
-        group: str,
-        sources: tuple[str, ...],
-        *,
-        generation: int = 0,
-        shared_revision: int = 0,
-    ) -> None:
+    async def follow(self, partition: PartitionId, group: FollowedGroup, sources: tuple[str, ...]) -> None:
         raise NoPlaceError(Cause.MIRRORS_NOT_KEPT.text("this node was started without a place for learners"))
 
     async def serve(self, partition: PartitionId) -> None:

@@ -243,13 +243,11 @@ class KeptCopies:
         if view.stable is not None or view.pending is not None:
             return
         generations = self._node.host.aside().get(partition, frozenset())
-        if generations and not await self._stays(partition):
-            for generation in generations:
-                await self._node.host.discard_aside(partition, generation)
-
-    async def _stays(self, partition: PartitionId) -> bool:
+        if not generations:
+            return
         removal = await self._removals.judge(partition, lambda _: True, "")
-        return removal.verdict is not RemovalVerdict.MAY_GO
+        for generation in generations if removal.verdict is RemovalVerdict.MAY_GO else ():
+            await self._node.host.discard_aside(partition, generation)
 
 
 FOREIGN_S = 10.0

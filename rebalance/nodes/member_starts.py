@@ -26,6 +26,7 @@ from rebalance.core.keyspace.keys import Keyspace, PartitionId
 from rebalance.core.keyspace.readable import Unreadable, read, unreadable_among
 from rebalance.core.keyspace.records import GroupRecord, KeptRecord
 from rebalance.core.keyspace.txn import Get, KeyValue, Txn
+from rebalance.hosting.private_files import replace_json
 from rebalance.metastore.mirror import KeyspaceMirror
 from rebalance.metastore.unreadable_log import UnreadableLog
 from rebalance.nodes.node_context import NodeContext
@@ -81,12 +82,10 @@ class ZoneNotes:
 
     def _write(self) -> None:
         """A full disk, which takes no copy, ends no node."""
-        draft = self._path.with_suffix(".draft")
         document = {"v": FORMAT, "highest": self.highest, "lives": self._lives}
         try:
             self._path.parent.mkdir(parents=True, exist_ok=True)
-            draft.write_text(json.dumps(document))
-            draft.replace(self._path)
+            replace_json(self._path, document)
         except OSError as error:
             log.warning("zones are not noted", path=str(self._path), error=str(error))
 
@@ -117,13 +116,13 @@ class StrongZones:
         self.intents = KeyspaceMirror(metastore, keyspace.intents)
         """Intents of all zones; ``run`` keeps it current."""
         self.intents.listen(self._on_intents)
-        self._known: frozenset[ZoneId] | None = None
+        self._known = self._read()
         self._decoded: dict[ZoneId, tuple[KeyValue | None, ZoneIntent | None]] = {}
         self._is_noted = True
         self._listeners: list[Callable[[], None]] = []
 
     def __contains__(self, zone_id: object) -> bool:
-        return zone_id in self._noted()
+        return zone_id in self._known
 
     def listen(self, listener: Callable[[], None]) -> None:
         """Called after the zones have changed."""
@@ -139,13 +138,8 @@ class StrongZones:
             known = self._decoded[zone_id] = item, None if isinstance(intent, Unreadable) else intent
         return known[1]
 
-    def _noted(self) -> frozenset[ZoneId]:
-        if self._known is None:
-            self._known = self._read()
-        return self._known
-
     def _on_intents(self, _changed: frozenset[str]) -> None:
-        before, strong = self._noted(), set[ZoneId]()
+        before, strong = self._known, set[ZoneId]()
         for item in self.intents.below(self._keyspace.intents):
             intent = read(item, ZoneIntent.decode)
             if isinstance(intent, Unreadable):
@@ -163,10 +157,8 @@ class StrongZones:
             listener()
 
     def _note(self, known: frozenset[ZoneId]) -> bool:
-        draft = self._file.with_suffix(".draft")
         try:
-            draft.write_text(json.dumps({"v": FORMAT, "zones": sorted(known)}))
-            draft.replace(self._file)
+            replace_json(self._file, {"v": FORMAT, "zones": sorted(known)})
         except OSError as error:
             # A full disk: members of zones that are not noted wait at the next start.
             log.warning("zones are not noted", error=str(error))

@@ -17,8 +17,6 @@ from rebalance.core.keyspace.keys import PartitionId
 QUIET_SHARE = 0.125
 """A pause between two looks is this share of the time for which nothing has happened."""
 IDLE_S = 1.5
-"""Also beside a member that knows no leader, notified or not: for how long is measured, and the copy's position
-published."""
 REMINDER_S = 30.0
 
 
@@ -31,6 +29,7 @@ class Awaited(Enum):
     COPYING = (0.2, 1.0, REMINDER_S)  # a mirror has its first copy
     CHANGING = (0.1, 0.5, 1.0)  # beside a leader whose change runs
     BLOCKED = (0.5, 1.0, 1.0)  # beside a leader whose change cannot begin
+    LEADERLESS = (IDLE_S, IDLE_S, IDLE_S)  # beside a member without a leader: its position is published
 
 
 class Pace:

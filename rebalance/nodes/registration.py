@@ -33,6 +33,7 @@ from rebalance.core.keyspace.readable import RecordNotReadableError, Unreadable,
 from rebalance.core.keyspace.records import NodeRecord
 from rebalance.core.keyspace.txn import Delete, Get, KeyValue, Put, Txn, as_read, unchanged
 from rebalance.hosting.directory_owner import ForeignDirectoryError
+from rebalance.hosting.private_files import replace_json
 from rebalance.metastore.unreadable_log import UnreadableLog
 from rebalance.nodes.node_context import NodeStart
 from rebalance.nodes.node_fence import FenceDraft, FencePublisher, NodeFence
@@ -89,9 +90,7 @@ class NodeFile:
 
     def write(self, path: Path) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
-        draft = path.with_suffix(".draft")
-        draft.write_text(json.dumps({"v": 1, **asdict(self)}))
-        draft.replace(path)
+        replace_json(path, {"v": 1, **asdict(self)})
 
 
 async def cause_of_removal(metastore: Metastore, keyspace: Keyspace, node: str, data_dir: Path) -> str:

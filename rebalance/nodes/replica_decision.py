@@ -11,6 +11,7 @@ of them together could be a majority of a group that nobody counts on any more.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
 
@@ -26,7 +27,7 @@ from rebalance.core.keyspace.records import (
 )
 from rebalance.nodes.partition_view import NodePartitionView, client_urls
 from rebalance.ports.groups import MemberLife, MemberStatus
-from rebalance.ports.mirrors import MirrorStatus
+from rebalance.ports.mirrors import FollowedGroup, MirrorStatus
 
 
 def why_fenced(node: str, generation: int, pending: Assignments | None, group: GroupRecord | None) -> str:
@@ -168,18 +169,17 @@ def _recovering(
         return MemberDecision(
             duty, Cause.RECOVERING.text("the group is founded anew here, on the mirror's data")
         )
-    if has_mirror and status is not None and _is_of_no_use(status, group):
+    if (
+        has_mirror
+        and status is not None
+        and (status.life in (MemberLife.REMOVED, MemberLife.DATA_LOST) or is_given_up(status.generation, group))
+    ):
         return MemberDecision(Duty.REINCARNATE)
     if status is None or status.life in (MemberLife.RESERVED, MemberLife.DATA_LOST):
         return MemberDecision(
             Duty.REPORT_DATA_LOST, Cause.DATA_LOST.text("the copy that recovery has chosen is gone")
         )
     return MemberDecision(Duty.FOUND_ALONE, Cause.RECOVERING.text("the group is founded anew here"))
-
-
-def _is_of_no_use(status: MemberStatus, group: GroupRecord | None) -> bool:
-    """Check for the remains of a member whose data is gone, or belongs to an earlier life of the group."""
-    return status.life in (MemberLife.REMOVED, MemberLife.DATA_LOST) or is_given_up(status.generation, group)
 
 
 def _is_out(view: NodePartitionView, peer_url: str) -> bool:
@@ -224,23 +224,21 @@ def _first_start(view: NodePartitionView, node: str, status: MemberStatus) -> Me
         return MemberDecision(Duty.NOTHING, Cause.WAITING.text("the group has not elected a leader yet"))
     if view.stable is None or node not in view.stable.value.peers:
         return MemberDecision(Duty.NOTHING, Cause.WAITING.text("the group is not founded yet"))
-    missing = _without_reservation(view, view.stable.value)
+    peers, records = view.stable.value.peers, view.records
+    missing = [name for name in peers if name not in records or not records[name].value.peer_url]
     if missing:
         return MemberDecision(Duty.NOTHING, Cause.WAITING_FOR_MEMBERS.text(", ".join(missing)))
     return MemberDecision(Duty.FREEZE_GROUP)
 
 
-def _without_reservation(view: NodePartitionView, assignments: Assignments) -> list[str]:
-    return [
-        name for name in assignments.peers if name not in view.records or not view.records[name].value.peer_url
-    ]
-
-
-_STATES = {
+MEMBER_STATES: Mapping[MemberLife, MemberState] = {
     MemberLife.RESERVED: MemberState.READY,
     MemberLife.STARTING: MemberState.STARTING,
     MemberLife.STOPPED: MemberState.STARTING,
     MemberLife.RUNNING: MemberState.RUNNING,
+    MemberLife.REMOVED: MemberState.FAILED,
+    MemberLife.FAILED: MemberState.FAILED,
+    MemberLife.DATA_LOST: MemberState.FAILED,
 }
 
 
@@ -251,16 +249,17 @@ class MirrorDuty(Enum):
     CLEAN_UP = "CLEAN_UP"
 
 
+NO_GROUP = FollowedGroup("")
+
+
 @dataclass(frozen=True, slots=True)
 class MirrorDecision:
     """``reason`` is for WAIT, the rest for FOLLOW (``MirrorHost.follow``)."""
 
     duty: MirrorDuty
-    group: str = ""
+    group: FollowedGroup = NO_GROUP
     sources: tuple[str, ...] = ()
     reason: str = ""
-    generation: int = 0
-    shared_revision: int = 0
 
 
 def decide_mirror(view: NodePartitionView, node: str, status: MirrorStatus | None) -> MirrorDecision:
@@ -284,13 +283,8 @@ def decide_mirror(view: NodePartitionView, node: str, status: MirrorStatus | Non
         return MirrorDecision(MirrorDuty.WAIT, reason=Cause.WAITING.text("no other voter serves clients"))
     group = view.group.value
     shared = group.shared_revision(status.generation) if status is not None else 0
-    return MirrorDecision(
-        duty=MirrorDuty.FOLLOW,
-        group=group.token,
-        sources=sources,
-        generation=group.generation,
-        shared_revision=shared,
-    )
+    followed = FollowedGroup(group.token, group.generation, shared)
+    return MirrorDecision(MirrorDuty.FOLLOW, followed, sources)
 
 
 def mirror_record(status: MirrorStatus | None, reason: str = "") -> MirrorRecord:
@@ -299,7 +293,7 @@ def mirror_record(status: MirrorStatus | None, reason: str = "") -> MirrorRecord
     if status is None:
         return MirrorRecord(MemberState.READY, reason=reason)
     return MirrorRecord(
-        state=_STATES.get(status.life, MemberState.FAILED),
+        state=MEMBER_STATES[status.life],
         client_url=status.client_url,
         safe_revision=rounded_revision(status.safe_revision),
         reason=status.reason or reason,

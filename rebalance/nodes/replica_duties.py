@@ -25,6 +25,7 @@ from rebalance.nodes.pace import Awaited, Pace
 from rebalance.nodes.partition_view import NodePartitionView
 from rebalance.nodes.recovery_duties import RecoveryDuties
 from rebalance.nodes.replica_decision import (
+    MEMBER_STATES,
     Duty,
     MemberDecision,
     MirrorDecision,
@@ -39,15 +40,6 @@ from rebalance.ports.mirrors import MirrorHost
 
 log = structlog.get_logger(__name__)
 
-_STATES = {
-    MemberLife.RESERVED: MemberState.READY,
-    MemberLife.STOPPED: MemberState.STARTING,
-    MemberLife.STARTING: MemberState.STARTING,
-    MemberLife.RUNNING: MemberState.RUNNING,
-    MemberLife.REMOVED: MemberState.FAILED,
-    MemberLife.FAILED: MemberState.FAILED,
-    MemberLife.DATA_LOST: MemberState.FAILED,
-}
 DATALESS = frozenset((MemberLife.RESERVED, MemberLife.REMOVED, MemberLife.DATA_LOST))
 FOUNDS = (Duty.FOUND_ALONE, Duty.FOUND_FROM_MIRROR, Duty.FOUND_EMPTY)
 REMOVED_S = 2.0
@@ -301,7 +293,7 @@ def _record(
     if status is None:
         return MemberRecord(MemberState.FAILED, "", "", reason=decision.reason)
     started = status.life is not MemberLife.RESERVED or decision.duty in (Duty.BOOTSTRAP, Duty.JOIN)
-    state, reason = _STATES[status.life], decision.reason
+    state, reason = MEMBER_STATES[status.life], decision.reason
     if decision.duty is Duty.FENCE:
         state = MemberState.FAILED
     if status.life is MemberLife.RESERVED and status.reason:
@@ -354,23 +346,14 @@ class MirrorDuties:
             return
         decision = decide_mirror(view, self.node, status)
         if decision.duty is MirrorDuty.FOLLOW:
-            await self._ask(view.partition, decision)
-
-    async def _ask(self, partition: PartitionId, decision: MirrorDecision) -> None:
-        await self.host.follow(
-            partition,
-            decision.group,
-            decision.sources,
-            generation=decision.generation,
-            shared_revision=decision.shared_revision,
-        )
+            await self.host.follow(view.partition, decision.group, decision.sources)
 
     async def _follow(self, partition: PartitionId, decision: MirrorDecision) -> float:
         try:
             full = self.full(partition)
             if full:
                 raise NoPlaceError(full)
-            await self._ask(partition, decision)
+            await self.host.follow(partition, decision.group, decision.sources)
         except NoPlaceError as error:
             await self.records.write_mirror(partition, MirrorRecord(MemberState.FAILED, reason=str(error)))
             return MIRROR_PAUSE_S

@@ -144,13 +144,9 @@ class FailureReport:
             return False
         records[self.node] = after
         gone = [node for node in outdated(records) if node != self.node][:CLEARED_MAX]
-        guards = [
-            present(self.keyspace.partition(partition).stable)
-            for partition in sorted(after.partitions, key=str)
-        ]
-        guards += [
-            unchanged(self.keyspace.failures_of(node), revisions.get(node, 0)) for node in (self.node, *gone)
-        ]
+        keys = self.keyspace
+        guards = [present(keys.partition(each).stable) for each in sorted(after.partitions, key=str)]
+        guards += [unchanged(keys.failures_of(node), revisions.get(node, 0)) for node in (self.node, *gone)]
         writes: list[Operation] = [Delete(self.keyspace.failures_of(node)) for node in gone]
         own = self.keyspace.failures_of(self.node)
         writes.append(Put(own, after.encode()) if after.failures else Delete(own))

@@ -43,6 +43,16 @@ class MirrorStatus:
     """Generation of the group whose data the copy holds."""
 
 
+@dataclass(frozen=True, slots=True)
+class FollowedGroup:
+    """Group that a mirror follows, by its token. ``shared_revision``: up to which a copy of an earlier
+    generation than ``generation`` is of this group too."""
+
+    token: str
+    generation: int = 0
+    shared_revision: int = 0
+
+
 class MirrorHost(Protocol):
     """The mirrors of one node. Every call is bounded in time; the copying goes on behind it."""
 
@@ -54,22 +64,13 @@ class MirrorHost(Protocol):
         """Partitions that this node has a mirror of, running or not."""
         ...
 
-    async def follow(
-        self,
-        partition: PartitionId,
-        group: str,
-        sources: tuple[str, ...],
-        *,
-        generation: int = 0,
-        shared_revision: int = 0,
-    ) -> None:
+    async def follow(self, partition: PartitionId, group: FollowedGroup, sources: tuple[str, ...]) -> None:
         """Keep a mirror of ``partition`` that follows one of ``sources`` (client URLs of its voters).
 
-        Idempotent; new sources take effect without a new copy. ``group`` is the group's token: a mirror of
-        another group (the zone was dropped and the id used again) is removed first. A mirror of the same group
-        in a generation before ``generation`` goes on where it is not beyond ``shared_revision``, which both
-        lives of the group have in common; else it answers no read from now on and is copied again. Raises
-        NoPlaceError.
+        Idempotent; new sources take effect without a new copy. A mirror of another group (the
+        zone was dropped and the id used again) is removed first. A mirror of the same group in an earlier
+        generation goes on where it is not beyond what both lives of the group share; else it answers no read
+        from now on and is copied again. Raises NoPlaceError.
         """
         ...
 

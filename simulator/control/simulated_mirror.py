@@ -10,7 +10,7 @@ import asyncio
 
 from rebalance.core.keyspace.keys import PartitionId
 from rebalance.ports.groups import MemberLife, NoPlaceError
-from rebalance.ports.mirrors import MirrorStatus
+from rebalance.ports.mirrors import FollowedGroup, MirrorStatus
 from simulator.control.simulated_cluster import SimulatedCluster
 from simulator.control.simulated_group import Incarnation
 from simulator.control.simulated_raft import SimulatedGroup, SimulatedMirror
@@ -30,30 +30,23 @@ class SimulatedMirrorHost:
     def partitions(self) -> frozenset[PartitionId]:
         return frozenset(self._held)
 
-    async def follow(
-        self,
-        partition: PartitionId,
-        group: str,
-        sources: tuple[str, ...],
-        *,
-        generation: int = 0,
-        shared_revision: int = 0,
-    ) -> None:
+    async def follow(self, partition: PartitionId, group: FollowedGroup, sources: tuple[str, ...]) -> None:
         await asyncio.sleep(0)
         if self._owner.dead:
             return
         mirror = self._held.get(partition)
-        if mirror is not None and mirror.group != group:
-            if mirror.generation < generation and 0 < mirror.safe_revision <= shared_revision:
-                mirror.group, mirror.generation = group, generation
+        if mirror is not None and mirror.group != group.token:
+            is_earlier = mirror.generation < group.generation
+            if is_earlier and 0 < mirror.safe_revision <= group.shared_revision:
+                mirror.group, mirror.generation = group.token, group.generation
             else:
                 self._cluster.forget_mirror(self._owner.node, partition)
                 mirror = None
         if mirror is None:
             if len(self._held) >= self._limit:
                 raise NoPlaceError(f"no free port: {self._limit} mirrors are kept")
-            mirror = self._cluster.reserve_mirror(self._owner.node, partition, group)
-            mirror.generation = generation
+            mirror = self._cluster.reserve_mirror(self._owner.node, partition, group.token)
+            mirror.generation = group.generation
         mirror.sources = sources
         if not mirror.runs:
             self._cluster.start_mirror(mirror)

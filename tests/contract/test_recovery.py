@@ -9,12 +9,12 @@ import pytest
 
 from catalog.core.errors import ErrorKind, RefusedError
 from catalog.core.zone import Node, ZoneIntent
-from rebalance.controllers.planned_resets import ShownReset
+from rebalance.controllers.planned_resets import ShownReset, planned_reset
 from rebalance.core.assignments.assignment import Assignments
 from rebalance.core.keyspace.keys import Keyspace
 from rebalance.core.keyspace.records import MemberRecord, MemberState, MirrorRecord, NodeRecord, RestartRecord
 from rebalance.core.keyspace.txn import Delete, Put, Txn
-from rebalance.core.recovery.recovery_plan import CandidateKind, ResetTerms
+from rebalance.core.recovery.recovery_plan import BEST_COPY, CandidateKind, ResetTerms
 from rebalance.ports.metastore import Metastore
 from tests.fixtures.recovery_world import P0, ZONE, RecoveryWorld, strong_world
 
@@ -156,7 +156,7 @@ async def test_a_plan_that_was_overtaken_writes_nothing(world: RecoveryWorld) ->
         keys.partition(P0).trigger,
     ):
         reading = await world.recovery.read(zone.zone_id)
-        (planned,) = world.recovery.plan(reading, (0,))
+        planned = planned_reset(reading, 0, BEST_COPY)
         assert planned.plan is not None
         found = await world.store.get(touched)
         assert found is not None
@@ -249,7 +249,7 @@ async def test_a_node_that_is_back_undoes_the_plan(world: RecoveryWorld) -> None
     await world.leave("a", "c")
     zone = world.intent().zone
     reading = await world.recovery.read(zone.zone_id)
-    (planned,) = world.recovery.plan(reading, (0,))
+    planned = planned_reset(reading, 0, BEST_COPY)
     assert planned.plan is not None
     assert planned.plan.absent == ("a", "c")
     record = NodeRecord(Node("c"), "again")

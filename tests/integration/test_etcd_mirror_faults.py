@@ -24,7 +24,7 @@ from rebalance.hosting.child import spawn
 from rebalance.hosting.etcd_binary import find_etcd
 from rebalance.hosting.free_ports import is_free
 from rebalance.ports.groups import MemberLife, NoPlaceError
-from rebalance.ports.mirrors import MirrorStatus
+from rebalance.ports.mirrors import FollowedGroup, MirrorStatus
 from tests.fixtures.group_hosts import P0, P1, TUNING
 from tests.fixtures.mirror_process import GROUP, book
 from tests.fixtures.mirror_rig import MirrorRig, RestoredStore
@@ -393,7 +393,7 @@ async def test_a_mirror_of_another_group_goes_first(rig: MirrorRig) -> None:
     await rig.follow("a")
     await rig.caught_up("a")
     name = copy_name(rig)
-    await rig.mirrors.follow(P0, "another", (rig.url("a"),))
+    await rig.mirrors.follow(P0, FollowedGroup("another"), (rig.url("a"),))
     assert '"token": "another"' not in name
     await rig.check_equal("a", oldest=2)
     assert '"token": "another"' in copy_name(rig)

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from rebalance.ports.groups import MemberLife, NoPlaceError
-from rebalance.ports.mirrors import MirrorHost, MirrorStatus
+from rebalance.ports.mirrors import FollowedGroup, MirrorHost, MirrorStatus
 from simulator.control.simulated_cluster import SimulatedCluster
 from simulator.control.simulated_group import Incarnation, SimulatedGroupHost
 from simulator.control.simulated_mirror import SimulatedMirrorHost
@@ -47,14 +47,14 @@ def test_the_life_of_a_mirror() -> None:
         host = SimulatedMirrorHost(cluster, Incarnation("m"))
         assert await host.status(P0) is None
         assert host.partitions() == frozenset()
-        await host.follow(P0, group.token, ("client://nobody",))
+        await host.follow(P0, FollowedGroup(group.token), ("client://nobody",))
         await asyncio.sleep(60.0)
         waiting = await status(host)
         assert (waiting.life, waiting.safe_revision, waiting.reason) == (
             *(MemberLife.RESERVED, 0),
             "no source answers",
         )
-        await host.follow(P0, group.token, sources)
+        await host.follow(P0, FollowedGroup(group.token), sources)
         assert (await status(host)).life is MemberLife.STARTING
         await asyncio.sleep(COPIED_S)
         running = await status(host)
@@ -77,7 +77,7 @@ def test_a_copy_survives_its_process_and_not_its_destruction() -> None:
     async def main(cluster: SimulatedCluster, group: SimulatedGroup, sources: tuple[str, ...]) -> None:
         owner = Incarnation("m")
         host = SimulatedMirrorHost(cluster, owner)
-        await host.follow(P0, group.token, sources)
+        await host.follow(P0, FollowedGroup(group.token), sources)
         await asyncio.sleep(COPIED_S)
         url = (await status(host)).client_url
         await host.close()
@@ -85,11 +85,11 @@ def test_a_copy_survives_its_process_and_not_its_destruction() -> None:
         again = SimulatedMirrorHost(cluster, Incarnation("m"))
         again.open("m")
         assert (await status(again)).life is MemberLife.STOPPED
-        await again.follow(P0, group.token, sources)
+        await again.follow(P0, FollowedGroup(group.token), sources)
         await asyncio.sleep(CALM.start_s[1] + 0.1)
         running = await status(again)
         assert (running.life, running.client_url) == (MemberLife.RUNNING, url)
-        await again.follow(P0, group.token, sources[:1])
+        await again.follow(P0, FollowedGroup(group.token), sources[:1])
         assert (await status(again)).life is MemberLife.RUNNING, "new sources need no new copy"
         await again.stop(P0, destroy=True)
         assert await again.status(P0) is None
@@ -100,15 +100,15 @@ def test_a_copy_survives_its_process_and_not_its_destruction() -> None:
 def test_a_mirror_of_another_group_is_removed_first() -> None:
     async def main(cluster: SimulatedCluster, group: SimulatedGroup, sources: tuple[str, ...]) -> None:
         host = SimulatedMirrorHost(cluster, Incarnation("m"), limit=1)
-        await host.follow(P0, "an older group", sources)
+        await host.follow(P0, FollowedGroup("an older group"), sources)
         await asyncio.sleep(COPIED_S)
         assert (await status(host)).life is MemberLife.RESERVED, "its group is not there any more"
-        await host.follow(P0, group.token, sources)
+        await host.follow(P0, FollowedGroup(group.token), sources)
         await asyncio.sleep(COPIED_S)
         assert (await status(host)).life is MemberLife.RUNNING
         full = SimulatedMirrorHost(cluster, Incarnation("n"), limit=0)
         with pytest.raises(NoPlaceError, match="no free port"):
-            await full.follow(P0, group.token, sources)
+            await full.follow(P0, FollowedGroup(group.token), sources)
 
     virtually(main)
 
@@ -122,7 +122,7 @@ def test_a_group_is_founded_on_a_mirror_and_another_one_goes_on() -> None:
         owners = {name: Incarnation(name) for name in ("m", "o", "ahead")}
         mirrors = {name: SimulatedMirrorHost(cluster, owner) for name, owner in owners.items()}
         for host in mirrors.values():
-            await host.follow(P0, group.token, sources)
+            await host.follow(P0, FollowedGroup(group.token), sources)
         await asyncio.sleep(COPIED_S)
         assert group.put()
         found = {name: await status(host) for name, host in mirrors.items()}
@@ -145,7 +145,7 @@ def test_a_group_is_founded_on_a_mirror_and_another_one_goes_on() -> None:
         assert (new.token, new.acknowledged) == (f"{P0.zone_id}-{P0.partition}-9", 1)
         at = (member.endpoints.client_url,)
         for name in ("o", "ahead"):
-            await mirrors[name].follow(P0, new.token, at, generation=9, shared_revision=shared)
+            await mirrors[name].follow(P0, FollowedGroup(new.token, 9, shared), at)
         assert (await status(mirrors["o"])).life is MemberLife.RUNNING
         assert (await status(mirrors["ahead"])).life is MemberLife.STARTING
         await asyncio.sleep(COPIED_S)

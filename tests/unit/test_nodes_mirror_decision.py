@@ -67,7 +67,7 @@ def test_a_mirror_follows_other_voters() -> None:
     """The leader's published voters, never the own member, which is on its way in or out."""
     seen = view("abc", "bc+a", started="abc", founded="abc", listed="abc")
     assert decide_mirror(seen, "a", None).sources == (client("b"), client("c"))
-    assert decide_mirror(seen, "a", None).group == "t"
+    assert decide_mirror(seen, "a", None).group.token == "t"
     alone = view("a", "b+a", started="a", founded="a", listed="a")
     assert decide_mirror(alone, "a", None).reason == "WAITING: no other voter serves clients"
     assert decide_mirror(view("bc+a"), "a", None).reason == "WAITING: the group has not elected a leader yet"
@@ -94,7 +94,7 @@ def test_a_mirror_of_an_earlier_life_is_not_read() -> None:
     seen = replace(seen, group=founded)
     for generation, shared in ((0, 30), (5, 40), (9, 0)):
         found = decide_mirror(seen, "a", replace(HELD, generation=generation))
-        assert (found.generation, found.shared_revision) == (9, shared)
+        assert (found.group.generation, found.group.shared_revision) == (9, shared)
     record = seen.records["a"].value
     assert record.mirror is not None
     present = replace(record, mirror=replace(record.mirror, generation=9))

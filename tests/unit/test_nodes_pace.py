@@ -52,3 +52,5 @@ def test_members_at_rest_are_not_all_looked_at_in_one_moment() -> None:
 
 def test_who_is_told_of_changes_hardly_looks() -> None:
     assert set(over_time(lambda pace: pace.pause_s(Awaited.FOLLOWING, P0), 5, notified=True)) == {REMINDER_S}
+    # A member without a leader has to publish how far its copy goes after a while, notified or not.
+    assert over_time(lambda pace: pace.pause_s(Awaited.LEADERLESS, P0), 1, notified=True)[0] == IDLE_S

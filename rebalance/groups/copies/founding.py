@@ -115,7 +115,7 @@ class Founder:
         snapshot = book.directory(partition) / "founding.snapshot"
         try:
             async with MirrorSource(client_url, self.tuning.tls) as source:
-                await source.check(str(partition).encode())
+                await source.check(partition)
                 size = await source.download(snapshot)
             draft = await self._restored(snapshot, generation)
         finally:

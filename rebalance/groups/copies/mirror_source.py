@@ -33,6 +33,7 @@ from rebalance.groups.calls.etcd_api import (
     items_of,
     open_channel,
 )
+from rebalance.groups.calls.group_guard import group_identity
 from rebalance.groups.copies.mirror_store import ANSWER_BYTES_MAX, CopyUselessError
 from rebalance.groups.files.etcd_files import read_store_file
 from rebalance.groups.files.etcd_tuning import bound_log, last_log_line
@@ -70,7 +71,7 @@ class MirrorSource:
     async def __aexit__(self, *_: object) -> None:
         await self._channel.close()
 
-    async def check(self, identity: bytes, *, generation: int | None = None, led: bool = False) -> None:
+    async def check(self, partition: PartitionId, *, generation: int | None = None, led: bool = False) -> None:
         """Raises SourceLostError when the address belongs to another group by now, or to nobody, or to a later
         life of the group than ``generation``; with ``led`` also when the group has no leader that a majority
         confirms."""
@@ -81,6 +82,7 @@ class MirrorSource:
         except CallFailedError as failed:
             raise SourceLostError(f"{self.client_url}: {failed}") from failed
         identities, generations = items_of(reply)
+        identity = group_identity(partition)
         name = identities[0].value if identities else b""
         if name != identity:
             raise SourceLostError(f"{self.client_url} is {name.decode()!r}, not {identity.decode()!r}")

@@ -280,33 +280,36 @@ def _records(segment: Path, after: int) -> Iterator[tuple[int, dict[int, int], b
             at += record_bytes + padding
 
 
-def _leading_numbers(data: bytes) -> tuple[dict[int, int], bytes]:
-    """The number fields at the start of a protobuf message, and the first field of bytes after them."""
-    numbers: dict[int, int] = {}
+def _fields(data: bytes) -> Iterator[tuple[int, int | bytes]]:
+    """The fields of a protobuf message by number, up to the first one that is neither a number nor bytes."""
     at = 0
     while at < len(data):
         tag, at = _varint(data, at)
         value, at = _varint(data, at)
         if tag & 7 == _BYTES:
-            return numbers, data[at : at + value]
-        if tag & 7 != _VARINT:
-            break
-        numbers[tag >> 3] = value
+            yield tag >> 3, data[at : at + value]
+            at += value
+        elif tag & 7 == _VARINT:
+            yield tag >> 3, value
+        else:
+            return
+
+
+def _leading_numbers(data: bytes) -> tuple[dict[int, int], bytes]:
+    """The number fields at the start of a protobuf message, and the first field of bytes after them."""
+    numbers: dict[int, int] = {}
+    for field, value in _fields(data):
+        if isinstance(value, bytes):
+            return numbers, value
+        numbers[field] = value
     return numbers, b""
 
 
 def _first_bytes(data: bytes) -> tuple[int, bytes]:
     """The number and the content of a request's first field of bytes, behind its header; (0, empty) without."""
-    at = 0
-    while at < len(data):
-        tag, at = _varint(data, at)
-        value, at = _varint(data, at)
-        if tag & 7 == _BYTES:
-            if tag >> 3 != _HEADER:
-                return tag >> 3, data[at : at + value]
-            at += value
-        elif tag & 7 != _VARINT:
-            break
+    for field, value in _fields(data):
+        if isinstance(value, bytes) and field != _HEADER:
+            return field, value
     return 0, b""
 
 

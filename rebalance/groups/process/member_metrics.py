@@ -14,13 +14,12 @@ import ssl
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 from contextlib import suppress
-from typing import Protocol
 from urllib.parse import urlsplit
 
 from rebalance.core.causes.cause import Cause, cause_of
 from rebalance.core.keyspace.keys import PartitionId
 from rebalance.hosting.tls import TlsFiles
-from rebalance.ports.groups import MemberEndpoints, MemberStatus
+from rebalance.ports.groups import GroupHost, MemberStatus
 from rebalance.ports.metric_rows import Measures, Metric
 
 
@@ -78,14 +77,6 @@ LINES: Mapping[bytes, Metric] = {
 _LINE = re.compile(rb"^(" + b"|".join(LINES) + rb") ([0-9.eE+-]+)$", re.M)
 
 
-class Members(Protocol):
-    """Of one node."""
-
-    def partitions(self) -> frozenset[PartitionId]: ...
-
-    def endpoints(self, partition: PartitionId) -> MemberEndpoints | None: ...
-
-
 class MemberTotals:
     """Adds what members have counted since they were last asked."""
 
@@ -113,7 +104,7 @@ class MemberTotals:
 class MemberScrape:
     """``run`` must run beside the node."""
 
-    def __init__(self, members: Members, measures: Measures, tls: TlsFiles | None = None) -> None:
+    def __init__(self, members: GroupHost, measures: Measures, tls: TlsFiles | None = None) -> None:
         self._members = members
         self._totals = MemberTotals(measures)
         self._tls = tls

@@ -1,6 +1,6 @@
-"""Time for timers, as something that tests replace: the wall clock, and one that nobody sets.
+"""Clocks that tests replace: the wall clock, a steady one that nobody sets, and zones that are due at a time.
 
-Keys that are due at a time: one sleep for all of them, none when there is nothing to wait for.
+``DueTimes`` sleeps once for all of its zones, and not at all while none is due at any time.
 """
 
 from __future__ import annotations

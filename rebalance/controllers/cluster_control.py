@@ -1,8 +1,8 @@
-"""Reading and changing the limits of moves, for servers; controllers follow the key themselves.
+"""Changes that people make to the whole cluster: limits of moves, nodes that leave, nodes that are gone for
+good.
 
-Marking nodes as leaving, for servers; controllers and agents need not be asked.
-
-Removing a node for good, for servers: its records go, and what was in use before never comes back.
+Servers write the keys; controllers and agents follow them and need not be asked. Of a node that is removed
+the records go, and what was in use before never comes back.
 """
 
 from __future__ import annotations

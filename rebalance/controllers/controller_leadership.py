@@ -1,6 +1,7 @@
-"""One controller leads, by a lease in the metastore. Leading avoids double work; guards keep writes right.
+"""Leadership of one controller, by a lease in the metastore, and its contact with the metastore meanwhile.
 
-Notices silences of the metastore that were long enough for leases to end though nobody died.
+Leading avoids double work; guards keep writes right. ``Contact`` notices silences of the metastore that were
+long enough for leases to end though no node died.
 """
 
 from __future__ import annotations

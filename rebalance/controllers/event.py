@@ -1,7 +1,7 @@
 """Event of a zone: the wish of its intent and data nodes, and the check that its newest target is that
 already.
 
-A stored target as the placement of a later event: what reversing an operation asks for.
+A stored target can be the placement of a later event: that is what reversing an operation asks for.
 """
 
 from __future__ import annotations

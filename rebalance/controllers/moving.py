@@ -1,6 +1,6 @@
-"""Partitions that move now, in the whole cluster, counted from a mirror as it changes.
+"""Partitions that move now, counted over the whole cluster from a mirror as it changes, and those that wait.
 
-Partitions of one zone that wait for admission, as arrays: looking through all costs little.
+A zone's waiting partitions are arrays (``WaitingLine``), so that looking through all of them costs little.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
-"""Events of the ring as the leading controller appends them: one guarded sequence, and its snapshot.
+"""Events of the ring of store servers: one guarded sequence, its snapshot, and who appends while no
+controller leads.
 
-The ring of the store servers while no controller leads: every server keeps it, so that a member that died is
-failed and others take over, and one that is back joins.
-
-As of a controller, each write is guarded by all that it was decided on, and nobody is failed before this
-process has seen no heartbeat for a TTL of its own clock: of two that write the same, one is refused. Zones and
-moves wait for a controller.
+The leading controller appends them (``RingEvents``). While none leads every server keeps the ring
+(``RingStandby``), so that a server that died is failed and others take over, and one that is back joins;
+zones and moves wait for a controller. Each write is guarded by all that it was decided on, and no server is
+failed before this process has seen no heartbeat for a TTL of its own clock: of two that write the same, one
+is refused.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
-"""The controllers of one process: leads or waits, watches what can change a zone, works the queue.
+"""The controllers of one process, with their rules: it leads or waits, watches what can change a zone, works
+the queue.
 
-Rules for one of several controllers, and its work besides zones.
+``ControllerRules`` are those of one of several controllers, ``OptionalDuties`` its work besides zones.
 """
 
 from __future__ import annotations

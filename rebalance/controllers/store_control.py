@@ -1,11 +1,10 @@
 """Control of store servers by the leading controller: it keeps the ring, and switches their zones'
 ``stable``.
 
-Pure decisions: ``rebalance.store.core.ring_keeper``, ``ring_zones`` and ``stable_switch``. Every write compares
-what was read, so of two controllers that believe to lead one is refused. Clocks begin anew with each lead:
-nobody is failed too early.
-
-Zones whose copies are kept by the engine ``store``: which these are, and what is assigned in them.
+``StoreZones`` says which zones the engine ``store`` keeps, and what is assigned in them. Decisions are pure:
+``rebalance.store.core.ring_keeper``, ``ring_zones`` and ``stable_switch``. Every write compares what was
+read, so of two controllers that believe to lead one is refused. Clocks begin anew with each lead: nobody is
+failed too early.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
-"""Watches over two stores that must tell one truth: the catalog's database and the metastore.
+"""Watch over two stores that must tell one truth: the catalog's database and the metastore.
 
-Every server looks each second whether the two still belong together. When one of them went back in time (it was
-restored from a backup), this server refuses statements, publishes no intent, and writes into the ``epoch`` key
-that nothing may be written, which controllers and other servers follow. That ends when the right store is back,
-or when an operator adopts what is there: ``adopt`` raises the epoch and publishes every zone anew.
-
-Zone ids that are taken by what lies on nodes' disks, whatever catalog and metastore know of it.
+Every server looks each second whether the two still belong together. When one of them went back in time (it
+was restored from a backup), this server refuses statements, publishes no intent, and writes into the
+``epoch`` key that nothing may be written, which controllers and other servers follow. That ends when the
+right store is back, or when an operator adopts what is there: ``adopt`` raises the epoch and publishes every
+zone anew. ``HeldZones`` keeps it from giving zone ids again that nodes' disks have copies of, whatever
+catalog and metastore know.
 """
 
 from __future__ import annotations

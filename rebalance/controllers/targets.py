@@ -1,9 +1,9 @@
-"""Storing a placement once per event, and reading it (format: ``rebalance/core/assignments/target.py``).
+"""Targets of zones: stored once per event and read (format: ``rebalance/core/assignments/target.py``), and
+their moves.
 
-The copies that a target makes and ends, from where each partition is.
-
-A partition that is where the target before wanted it is told by the two targets, all of them at once; others,
-which an earlier operation had not brought there, by where they *stand*.
+The copies that a target makes and ends are counted from where each partition is. One that is where the target
+before wanted it is told by the two targets, all of them at once; others, which an earlier operation had not
+brought there, by where they *stand*.
 """
 
 from __future__ import annotations

@@ -1,6 +1,8 @@
-"""Records joins and leaves of nodes, once and with their times, before any zone acts on them.
+"""Topology as the leading controller records it, and the data nodes that each zone gets from it.
 
-Keeps a zone's data nodes in the metastore what topology, timers and filter make of them.
+Joins and leaves of nodes are recorded once and with their times, before any zone acts on them
+(``TopologyKeeper``). A zone's data nodes in the metastore are kept at what topology, timers and filter make
+of them (``DataNodesKeeper``).
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Reading that a recovery is planned from: all of a zone, read at one revision and decoded where it is looked
 at.
 
-Work over all partitions of a zone, in parts that leave the event loop to others.
+Work over all partitions of a zone is done in slices (``in_slices``), which leave the event loop to others.
 """
 
 from __future__ import annotations

@@ -1,11 +1,10 @@
 """Learners on etcd: a mirror is a store of one member, filled from a snapshot and a watch.
 
-``EtcdMirrorHost`` is the ``MirrorHost`` of one node. Protocol and costs: ``rebalance/tech-notes/mirrors.md``.
-
-One mirror at work: copies, starts its store, and repeats what one of the group's voters tells it.
-
-Whatever fails, the next round starts from what the store itself says: its own revision is the last one that was
-repeated, and the group's revisions follow from there. A copy that cannot be continued is thrown away.
+``EtcdMirrorHost`` is the ``MirrorHost`` of one node. Each of its mirrors has a ``MirrorFollower``, which
+copies, starts the store, and repeats what one of the group's voters tells it. Whatever fails, the next round
+starts from what the store itself says: its own revision is the last one that was repeated, and the group's
+revisions follow from there. A copy that cannot be continued is thrown away. Protocol and costs:
+``rebalance/tech-notes/mirrors.md``.
 """
 
 from __future__ import annotations

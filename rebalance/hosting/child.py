@@ -1,15 +1,13 @@
-"""Child processes that cannot outlive their parent.
+"""Child processes that cannot outlive their parent, and that inherit only what is on a list.
 
-``setpriv --pdeathsig KILL`` makes the kernel end a child when the *thread* that spawned it ends, so spawn from
-a long-lived thread (the main one). ``preexec_fn`` is not used: in a process that runs gRPC it deadlocks now
-and then. Each child leads a session of its own, so that a terminal's Ctrl-C reaches only the parent, which
-stops its children in order.
+``setpriv --pdeathsig KILL`` makes the kernel end a child when the *thread* that spawned it ends, so spawn
+from a long-lived thread (the main one). ``preexec_fn`` is not used: in a process that runs gRPC it deadlocks
+now and then. Each child leads a session of its own, so that a terminal's Ctrl-C reaches only the parent,
+which stops its children in order.
 
-Environment that a child process inherits from ours.
-
-A variable may hold a secret of somebody else's (a cloud key, the password of the catalog), and a process's
-environment can be read by all who may look at the process. So a child inherits what is on its list and nothing
-else. Patterns end in ``*`` where they match a whole family.
+A variable of the environment may hold a secret of somebody else's (a cloud key, the password of the catalog),
+and a process's environment can be read by all who may look at the process. So a child inherits the variables
+of its list and nothing else. Patterns end in ``*`` where they match a whole family.
 """
 
 from __future__ import annotations

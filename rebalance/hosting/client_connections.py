@@ -1,17 +1,14 @@
-"""The beginning of each connection to a listener of ours: its address takes a place before anything is read, a
-TLS handshake has its turn and a time, and only then the connection's own protocol has it.
+"""Connections from clients to a listener of ours, from their first byte on: what an address may have of it.
 
-Limit of connections by address, on all listeners that share the places: taken before anything of a
-connection is read.
+Before anything is read, the address takes a place (``ConnectionPlaces``, shared by all listeners); then a TLS
+handshake has its turn and a time; only then the connection's own protocol has it (``GuardedDoor``). Addresses
+count together that one client can have (``network_of``).
 
-Limit of the event loop's work for connections of unknown users: together a share of its time, and their
-addresses in turns.
-
-Each piece of work is charged with what it took of the processor, and with what it has the loop do later
-(handshakes, answers). While more is spent than the share comes to, further pieces wait in a ``FairQueue``. So a
-stranger who is alone waits for nobody, many wait for each other, and whoever has logged in waits for none.
-
-Network of a client's address: limits by address count those together that one client can have.
+The event loop's work for unknown users is limited to a share of its time, and their addresses have turns
+(``StrangerShare``). Each piece of work is charged with what it took of the processor, and with what it has
+the loop do later (handshakes, answers). While more is spent than the share comes to, further pieces wait in a
+``FairQueue``. So a stranger who is alone waits for nobody, many wait for each other, and a user who has
+logged in waits for none.
 """
 
 from __future__ import annotations

@@ -1,10 +1,8 @@
 """Work of many senders, in the order of what each has had: who has had the least is next.
 
 What a sender has had is counted from where the one stood whose turn was last: nobody saves turns up by asking
-for nothing, and who comes anew is next. Of one sender, work is done in its order.
-
-A thread that works for many senders: who has had the least of its processor time is next, however much
-others have asked for.
+for nothing, and who comes anew is next. Of one sender, work is done in its order. ``FairThread`` is a thread
+that works by this order, and counts its processor time.
 """
 
 from __future__ import annotations

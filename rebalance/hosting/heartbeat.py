@@ -1,10 +1,9 @@
-"""Signs of life of a process: to its parent that its event loop runs, and in its log where it stands.
+"""Signs of life of a process: to its parent that its event loop runs, in its log where it stands, and its
+age.
 
 The parent gives a child the writing end of a pipe; the child's loop writes a byte to it every second. A loop
 that is blocked writes nothing, and neither does a process that is stopped. ``DUMP_SIGNAL`` makes a process
 write the stacks of its threads to its standard error, also while its loop is blocked.
-
-Age of this process, its start and its imports included.
 """
 
 from __future__ import annotations

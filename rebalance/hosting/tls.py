@@ -1,9 +1,8 @@
 """TLS as an option: one certificate for each machine, for everything that it listens on and connects to.
 
-Both sides show a certificate of the same authority (mutual TLS): who has none neither reads nor joins a group.
-
-A certificate that this process shows: read from its files, and again whenever they change, without a
-restart.
+Both sides show a certificate of the same authority (mutual TLS): who has none neither reads nor joins a
+group. The certificate is read from its files, and again whenever they change, without a restart
+(``LoadedCertificate``).
 """
 
 from __future__ import annotations

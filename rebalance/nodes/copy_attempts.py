@@ -1,15 +1,15 @@
-"""Attempts at a change of peers, decided from values: which count, when a partition is reported as failed, and
-when the next attempt may begin.
+"""Attempts at a change of peers, decided from values: which count, when a partition is reported as failed,
+and when the next attempt may begin.
 
-An attempt counts when something went wrong with it. Two ends are ordinary and do not count: a group that wants
-its members connected for a while first, and a copy that has not caught up within one attempt while it still has
-time (``CopyRules.copy_s``): the next attempt continues where it stands. Nor does one whose member has not
-started yet while its copy arrives; what went wrong before is over then. A partition reported as failed is
-tried again seldom, and at once when somebody asks for it or when its circumstances have changed, so nothing is
-stuck for good.
+An attempt counts when something went wrong with it. Two ends are ordinary and do not count: a group that
+wants its members connected for a while first, and a copy that has not caught up within one attempt while it
+still has time (``CopyRules.copy_s``): the next attempt continues where it stands. Nor does one whose member
+has not started yet while its copy arrives; what went wrong before is over then. A partition reported as
+failed is tried again seldom, and at once when somebody asks for it or when its circumstances have changed, so
+nothing is stuck for good.
 
-Progress of copies, as a node publishes it of its members that catch up: seldom, but so that a stalled copy
-is seen.
+``CopyProgress`` is what a node publishes of its members that catch up: seldom, but so that a stalled copy is
+seen.
 """
 
 from __future__ import annotations

@@ -1,6 +1,8 @@
-"""The members of a node whose profiles are kept by more than one engine: each partition's with its own.
+"""Hosts of a node beside one engine's own: several engines as one host, and a host of mirrors that keeps
+none.
 
-The mirrors of a node that keeps none: it can vote, and says so when it is asked to learn.
+With more than one engine each partition is with its own (``EngineHosts``). A node that keeps no mirrors can
+vote, and says so when it is asked to learn (``NoMirrors``).
 """
 
 from __future__ import annotations

@@ -1,19 +1,19 @@
-"""Copies that a node keeps after its member has left: stopped, and on disk until somebody finalises (VOL-093).
+"""Copies on a node that nothing may run on, or delete, without more: of members that have left, or of another
+life.
 
-A kept copy never serves again. It is there so that nothing is deleted before an operation is known to be good;
-the key ``partition/<zone>/<partition>/kept/<node>`` says that it is, and survives restarts of the node.
+A copy that a member left behind is stopped, and stays on disk until somebody finalises the operation
+(VOL-093), so that nothing is deleted before that is known to be good. It never serves again. The key
+``partition/<zone>/<partition>/kept/<node>`` says that it is there, and survives restarts of the node.
 
 Data of a member whose group was founded anew without it is set aside where that may have lost something. The
 key ``kept/<node>@<generation>`` says that it is here, and of which life of the group; ``operations finalise``
 of the reset marks it, and the node deletes the data and then the key.
 
-May the data of a member or of a mirror go? Asked of the metastore itself, never of a local copy (I3-049).
+Deletion is decided by the metastore itself, never by a local copy (I3-049; ``RemovalJudge``). A metastore
+that was restored from an older backup knows nothing of later moves, and adopting it changes only the
+catalog's part: until the group has spoken, a node that is assigned nowhere may hold the newest data.
 
-A metastore that was restored from an older backup knows nothing of later moves, and adopting it changes only
-the catalog's part. Until the group has spoken, a node that is assigned nowhere may hold the newest data.
-
-Members and mirrors of another life of a zone's id: they are neither started nor deleted, and they are named.
-
+Copies of another life of a zone's id are neither started nor deleted, and they are named (``ForeignCopies``).
 Ids are never given twice, unless catalog and metastore were both restored from older backups while this node
 was away: then its disk has copies of a lost zone, and the catalog a new zone of the same id.
 """

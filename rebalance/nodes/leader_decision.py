@@ -1,10 +1,9 @@
-"""Decisions of the agent beside a leader from what it sees: pure.
+"""Decisions of the agent beside a leader from what it sees, and its memory of one group from round to round:
+pure.
 
-A round has duties in an order (``round_duties``). Where the group is to change, what the metastore itself says
-decides what is done about it (``decide_on_change``). What is not done, or does not go on, is explained in the
-words that are published.
-
-Memory of the agent beside a leader of one group, from round to round.
+A round has duties in an order (``round_duties``). Where the group is to change, what the metastore itself
+says decides what is done about it (``decide_on_change``). What is not done, or does not go on, is explained
+in the words that are published (``LedGroup``).
 """
 
 from __future__ import annotations

@@ -5,8 +5,8 @@ The truth about the group is the group's own member list; the truth about the in
 metastore in one transaction when a leader is elected, when pending changes and before every switch. Between
 those moments a change that runs needs the metastore only to publish.
 
-Duties of the agent beside a leader for the strategies ``update`` and ``cancel``: the lock on pending, and
-the cancelled change. Reads the metastore itself, decides, commits; a failed guard means once more.
+For the strategies ``update`` and ``cancel`` there are the lock on pending and the cancelled change besides
+(``StrategyDuties``): it reads the metastore itself, decides and commits; a failed guard means once more.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
-"""Members that a node starts on its own when its process starts, and those that wait for the metastore.
+"""Members that a node starts on its own when its process starts, those that wait for the metastore, and the
+notes of it.
 
-A member whose group was founded anew while the node was away must not run: together with others that come back
-it would be a majority of a group that nobody counts on. The metastore tells; while it is silent nobody does, so
-members wait. An operator may vouch for zones of STRONG_CONSISTENCY, whose groups are founded anew by hand only;
-those of HIGH_AVAILABILITY do it by themselves.
-
-A node's notes of zones beside their copies: they stay when the metastore goes back in time.
+A member whose group was founded anew while the node was away must not run: together with others that come
+back it would be a majority of a group that nobody counts on. The metastore tells; while it is silent nobody
+does, so members wait. An operator may vouch for zones of STRONG_CONSISTENCY, whose groups are founded anew by
+hand only; those of HIGH_AVAILABILITY do it by themselves. Notes of zones lie beside their copies
+(``ZoneNotes``, ``StrongZones``): they stay when the metastore goes back in time.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Parts of a node's agent, and resources that the duties of one node share."""
+"""Parts that a node's agent is made of, and the resources that the duties of one node share."""
 
 from __future__ import annotations
 

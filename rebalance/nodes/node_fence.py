@@ -1,14 +1,13 @@
 """The fence of one node: members of HIGH_AVAILABILITY zones run only while the metastore has heard the node.
 
-It holds the time (``FenceTime``), tells the killer its deadline, and says which members may start. A zone is
-left alone once it is known to be of STRONG_CONSISTENCY; one whose mode was never read counts as the other kind.
-Protocol, and what is evidence: ``rebalance/tech-notes/isolation.md``.
+``NodeFence`` holds the time (``FenceTime``), tells the killer its deadline, and says which members may start.
+A zone is left alone once it is known to be of STRONG_CONSISTENCY; one whose mode was never read counts as the
+other kind. Protocol, and what is evidence: ``rebalance/tech-notes/isolation.md``.
 
-Published fence of a node: ``fences/<node>``, written with its registration and when limits change.
-
-What counts on the node's silence waits as long as is written there. So a longer fence is used only after it
-was published, and a shorter one is used first. The key is guarded by its own revision: a write whose answer was
-lost may still come, and must not come after a later one.
+``FencePublisher`` writes its length to ``fences/<node>``, with the node's registration and when limits
+change. What counts on the node's silence waits as long as is written there. So a longer fence is used only
+after it was published, and a shorter one is used first. The key is guarded by its own revision: a write whose
+answer was lost may still come, and must not come after a later one.
 """
 
 from __future__ import annotations

@@ -1,13 +1,10 @@
-"""Records of this node's replicas: one a partition, of the member and of the mirror together.
+"""Records that a node writes: of its own replicas, and, beside a leader, of what the group has committed.
 
-Member and mirror come and go apart from each other, so each part is written without touching the other. Only
-this node writes its records, and one task at a time works on a partition, so no guard is needed for that.
-
-The record of what a group has committed, as the agent beside its leader publishes it.
-
-Writes of a moment ago that are not in the mirror yet: so that nothing is written twice.
-
-Durations of moves, and of each of their stages, as the agent beside the leader sees them.
+A replica's record is one a partition, of the member and of the mirror together. They come and go apart from
+each other, so each part is written without touching the other. Only this node writes its records, and one
+task at a time works on a partition, so no guard is needed for that. Writes of a moment ago that no mirror
+shows yet are remembered (``RecentWrites``), so that nothing is written twice. With each configuration the
+durations of moves and of their stages are measured (``MoveTimes``).
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """One partition as the node's mirrors show it now. A hint: what is written on it is guarded or read again.
 
-Addresses of the groups for clients, from the mirrored configurations and member records, and the generation
-that they are to find there, from the ``group`` keys.
+``MirroredEndpoints`` gives clients the addresses of groups, from the mirrored configurations and member
+records, and the generation that they are to find there, from the ``group`` keys.
 """
 
 from __future__ import annotations

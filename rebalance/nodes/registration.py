@@ -1,14 +1,13 @@
 """A node's entry in the metastore: ``nodes/<name>`` under a lease, kept while the node lives.
 
-The incarnation of the last start is kept in the node's own (locked) data directory: an entry that carries it is
-this node's own past, left behind by a process that was killed, and is replaced at once. Any other entry belongs
-to somebody who may live: it gets one lease time to disappear.
+The incarnation of the last start is kept in the node's own (locked) data directory: an entry that carries it
+is this node's own past, left behind by a process that was killed, and is replaced at once. Any other entry
+belongs to somebody who may live: it gets one lease time to disappear.
 
-Time by which an agent judges others: it passes only while the agent hears the metastore.
-
-A node whose lease is gone may have been cut off from the metastore together with the agent that looks, and a
-process that was frozen has seen nothing at all. So what others have done is measured by renewals of the agent's
-own lease that succeeded one soon after the other.
+``HeardTime``, by which an agent judges others, passes only while the agent hears the metastore. A node whose
+lease is gone may have been cut off from the metastore together with the agent that looks, and a process that
+was frozen has seen nothing at all. So what others have done is measured by renewals of the agent's own lease
+that succeeded one soon after the other.
 """
 
 from __future__ import annotations

@@ -1,13 +1,12 @@
-"""Failures at the groups that a node leads, written to one key: for operators, in ``SYSTEM.FAILURES``.
+"""Reports of a node to keys of its own: failures at the groups that it leads, and its single partition map.
 
-Reported are changes whose attempts are used up (``CopyRules``), and those of which none could be begun for
-``BLOCKED_S``; each once, and again when its cause is another one or its attempts have doubled. The key has no
-lease: what was reported outlives its node, and goes with the zone or when enough newer ones are there.
+Failures are for operators, in ``SYSTEM.FAILURES``: changes whose attempts are used up (``CopyRules``), and
+those of which none could be begun for ``BLOCKED_S``; each once, and again when its cause is another one or
+its attempts have doubled. The key has no lease: what was reported outlives its node, and goes with the zone
+or when enough newer ones are there.
 
-The node's single partition map: what its agent knows of each copy, written to one key when it changed.
-
-States are written at most once a period, counters and sizes alone at most once in ten: they grow with every
-update, and readers of the map do not route by them.
+The map has what the agent knows of each copy. States are written at most once a period, counters and sizes
+alone at most once in ten: they grow with every update, and readers of the map do not route by them.
 """
 
 from __future__ import annotations

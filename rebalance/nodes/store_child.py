@@ -1,6 +1,6 @@
 """A node's store server as a child of its agent: ended with it, started anew when it ends, its end reported.
 
-Partitions whose copies the node's store server keeps: its agent leaves them alone, and starts the server
+``StorePartitions`` says which partitions' copies it keeps: the agent leaves them alone, and starts the server
 once there may be one.
 """
 

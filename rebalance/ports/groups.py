@@ -1,15 +1,13 @@
 """A replication group as a node's agent sees it: its own members, and the change of a group that it leads.
 
-One ``GroupHost`` per node. Methods speak of the node's *own* member of a partition; a change of peers is asked
-of the host whose member leads. A host never calls its agent: the agent advances an accepted change step by
-step, and each step's outcome comes back as a ``GroupEvent``.
+One ``GroupHost`` per node. Methods speak of the node's *own* member of a partition; a change of peers is
+asked of the host whose member leads. A host never calls its agent: the agent advances an accepted change step
+by step, and each step's outcome comes back as a ``GroupEvent``.
 
-Engines: what keeps the members of groups. A storage profile names one; ``etcd`` is the one that comes along.
-
-Another engine is a ``GroupHost`` of its own, found by the entry point group ``zonekeeper.engines``:
-``rebalance/tech-notes/engines.md`` says what it must hold to.
-
-Refusals of requests that the group itself would take.
+An engine keeps the members of groups. A storage profile names one; ``etcd`` is the one that comes along.
+Another one is a ``GroupHost`` of its own, found by the entry point group ``zonekeeper.engines``:
+``rebalance/tech-notes/engines.md`` says what it must hold to. At the end stand the refusals of requests that
+the group itself would take.
 """
 
 from __future__ import annotations

@@ -1,12 +1,9 @@
-"""The table of all metrics. ``docs/metrics-table.md`` is made from it, and so is what a process can measure.
+"""The table of all metrics, and the port by which a process measures them.
 
-A name is a promise to whoever has made a dashboard or a rule: changing one needs an entry in CHANGELOG.md.
-
-The columns of the table of metrics in ``metric_rows``, and the two families of buckets.
-
-Measurements of a process: shells name a row of the table of metrics, and know nothing of who collects it.
-
-In the simulator, and wherever nobody collects, ``NO_MEASURES`` takes everything and keeps nothing.
+``docs/metrics-table.md`` is made from it, and so is what a process can measure. A name is a promise to all
+who have made a dashboard or a rule: changing one needs an entry in CHANGELOG.md. Shells name a row
+(``Metric``), and know nothing of who collects it (``Measures``). In the simulator, and wherever nobody
+collects, ``NO_MEASURES`` takes everything and keeps nothing.
 """
 
 from __future__ import annotations

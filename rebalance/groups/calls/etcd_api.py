@@ -1,10 +1,9 @@
 """One member of a group over gRPC: the calls that moving and watching a group needs, each with a time limit.
 
-Errors come back as ``CallFailedError`` with a kind: most of what a group says during a change is a normal
-answer ("unhealthy cluster" for up to 5 s, "Peer URLs already exists" after a repeated add), and only the kind
-decides what to do.
-
-Parts of a transaction of etcd's, and what its reads have found.
+First the parts of a transaction of etcd's, and what its reads have found. Errors come back as
+``CallFailedError`` with a kind: most of what a group says during a change is a normal answer ("unhealthy
+cluster" for up to 5 s, "Peer URLs already exists" after a repeated add), and only the kind decides what to
+do.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
-"""Reads the copies of a partition one by one, each by itself, and compares them (core: ``copy_samples``).
+"""Checks of a partition's members: do its copies agree, and does its group still serve?
 
-A copy may be a little behind, and values may change while copies are read: what does not agree is read again,
-and only what does not agree in the end is reported.
-
-Asks the members of a group whether it still serves: one linearizable answer proves a majority.
+Copies are read one by one, each by itself, and compared (core: ``copy_samples``). One may be a little behind,
+and values may change meanwhile: what does not agree is read again, and only what does not agree in the end is
+reported. A group serves if one member gives a linearizable answer, which proves a majority.
 """
 
 from __future__ import annotations

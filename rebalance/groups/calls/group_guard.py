@@ -1,9 +1,9 @@
-"""Which group, and which life of it, a call addresses: compared in the very transaction that answers it.
+"""Identity of the group, and of the life of it, that a call addresses: compared in the transaction that
+answers.
 
 An address may belong to another group by now (ports are used again), and a member that comes back may be of a
 life of the group that was given up. Neither takes a put, and what it says is no answer to a get.
-
-A group's committed list as its members' nodes know it, and what the group's own store says of itself.
+``group_members`` names a group's committed list as its members' nodes know it.
 """
 
 from __future__ import annotations

@@ -1,14 +1,13 @@
-"""Reads that need no leader: at a learner, or at any replica, of what it has safely.
+"""Reads that need no leader: at a learner, or at any replica, of what it has safely; and the safe time they
+go by.
 
 A read names what it must see (``ReadPoint``); replicas are asked in turn until one is there. Learners and
 voters that do not lead are read by the same code: they differ in what counts as safe
 (``PartitionClient.sight``).
 
-Safe time: what a group's leader says of the time, in the group's own data.
-
-The agent beside the leader writes the key ``t`` every 500 ms. A replica that has repeated a beat with time T
-has everything that was acknowledged before the leader's clock showed T, also when nobody writes anything
-else.
+The agent beside the leader writes the time into the key ``t`` every 500 ms, in the group's own data. A
+replica that has repeated a beat with time T has everything that was acknowledged before the leader's clock
+showed T, also when nobody writes anything else.
 """
 
 from __future__ import annotations

@@ -1,12 +1,10 @@
 """A change of peers under way, which the agent beside the leader advances one step at a time.
 
 One attempt. It ends when the list is the target (``Applied``) or with the reason why it cannot go on now
-(``Failed``); the agent decides when to try again. Voters are touched between ``CaughtUp`` and
-``VotersLeftAlone`` only, and nobody copies in between. Membership calls carry no term, so a step of a leader
-that was deposed a moment ago may still land: the next step is computed from the list as it is then, and is
-right for that list.
-
-Why an attempt at a change ends, or does not go on at the moment.
+(``Failed``, from ``AttemptEndedError`` or ``Blocked``); the agent decides when to try again. Voters are
+touched between ``CaughtUp`` and ``VotersLeftAlone`` only, and nobody copies in between. Membership calls
+carry no term, so a step of a leader that was deposed a moment ago may still land: the next step is computed
+from the list as it is then, and is right for that list.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""A voter as a mirror sees it: its snapshot, and its revisions from one on.
+"""A voter as a mirror sees it: its revisions from one on, and its snapshot, which the first copy is restored
+from.
 
-The first copy of a mirror: a voter's snapshot, restored into a store of one member.
-
-A snapshot keeps the group's revisions, so the restored store stands at the group's revision at that moment.
-Nothing of it counts before the restored directory has its name: a copy that was interrupted is started again.
+A snapshot keeps the group's revisions, so the restored store of one member stands at the group's revision at
+that moment. Nothing of it counts before the restored directory has its name: a copy that was interrupted is
+started again.
 """
 
 from __future__ import annotations

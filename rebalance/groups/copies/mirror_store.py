@@ -5,14 +5,13 @@ the marker's mod_revision is the store's revision, and a transaction that is gua
 revision or not at all: a repeat, a lost answer or a late request can never apply a revision twice or out of
 its place.
 
-Many transactions in a fixed order, for one call's wait: proposals over etcd's peer port.
-
-etcd handles concurrent requests of one connection in any order, so plain calls must wait for one another, and
-each waits for the disk. Members of a group forward proposals to their leader in one message of raft
-(``MsgProp``), whose entries are appended in their order and written to disk together; members of different
-versions do so in every rolling upgrade, so the form does not change. A mirror's store is a group of one: what
-it is sent here is in its log before any call that is made afterwards. There is no answer: the call that
-follows shows what became of it.
+Many transactions in a fixed order wait for one call only, as proposals over etcd's peer port. etcd handles
+concurrent requests of one connection in any order, so plain calls must wait for one another, and each waits
+for the disk. Members of a group forward proposals to their leader in one message of raft (``MsgProp``), whose
+entries are appended in their order and written to disk together; members of different versions do so in every
+rolling upgrade, so the form does not change. A mirror's store is a group of one: what it is sent here is in
+its log before any call that is made afterwards. There is no answer: the call that follows shows what became
+of it.
 """
 
 from __future__ import annotations

@@ -1,15 +1,14 @@
-"""Reads the revision of a member's store from its file, without etcd: the member may not serve, and as long as
-its process lives no tool of etcd's can open the file.
+"""Files of a member read without etcd: the revision of its store, and how far its log goes.
 
-Format (bbolt, page size as the file says): two meta pages, the newer valid one counts; a root tree of
-buckets, each a tree of its own. Bucket ``key`` is ordered by revision, so its last key is the newest one;
-bucket ``meta`` holds the log index of the last entry that changed data, and how far the history is compacted.
+The member may not serve, and as long as its process lives no tool of etcd's can open its files.
 
-Reads how far a member's log goes from its write-ahead log, without etcd: the member may not serve.
+Store (bbolt, page size as the file says): two meta pages, the newer valid one counts; a root tree of buckets,
+each a tree of its own. Bucket ``key`` is ordered by revision, so its last key is the newest one; bucket
+``meta`` holds the log index of the last entry that changed data, and how far the history is compacted.
 
-Format (etcd's ``wal`` package, 3.x): segments ``<sequence>-<index>.wal`` hold frames, each an 8-byte
-little-endian length (top byte: sign bit and padding), then a protobuf record of type, checksum and data. Zeros
-end a segment. Data is looked at only as far as its leading numbers, so that values are not read.
+Log (etcd's ``wal`` package, 3.x): segments ``<sequence>-<index>.wal`` hold frames, each an 8-byte
+little-endian length (top byte: sign bit and padding), then a protobuf record of type, checksum and data.
+Zeros end a segment. Data is looked at only as far as its leading numbers, so that values are not read.
 """
 
 from __future__ import annotations

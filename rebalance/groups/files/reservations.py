@@ -1,10 +1,9 @@
-"""What a node holds on disk for its members: a directory each, with the ports that are in its membership.
+"""Places of a node's members and mirrors: a directory on disk each, with the ports that are in its
+membership.
 
 ``members/<zone>-<partition>/reservation.json`` is written before a member is announced and survives restarts:
 a member that came back on other ports would never find its group again. ``data`` beside it is etcd's. Mirrors
-have the same below ``mirrors``.
-
-The port pairs of one node: its members and its mirrors take theirs from the same range.
+have the same below ``mirrors``, and take their pairs of ports from the same range (``PortPairs``).
 """
 
 from __future__ import annotations

@@ -1,12 +1,11 @@
 """One member of a group on this node: its process, its files and what it answers.
 
-The start of a member's process under the node's fence: it becomes the member only once it is guarded.
+Its process starts under the node's fence, and becomes the member only once it is guarded (``start_guarded``).
 
-A member whose store has reached its quota: it tidies up by itself, and takes puts again once there is room.
-
-etcd answers a full store with an alarm that stays until somebody takes it back, and the whole group refuses
-puts meanwhile. Most of a full store is history: compaction forgets it, and defragmentation gives the space
-back. Each node does so for its own member, and takes back its own member's alarm only.
+A member whose store has reached its quota tidies up by itself (``SpaceKeeper``). etcd answers a full store
+with an alarm that stays until somebody takes it back, and the whole group refuses puts meanwhile. Most of a
+full store is history: compaction forgets it, and defragmentation gives the space back. Each node does so for
+its own member, and takes back its own member's alarm only.
 """
 
 from __future__ import annotations

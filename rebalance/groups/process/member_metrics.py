@@ -1,9 +1,9 @@
-"""What a node's members look like, for its metrics: noted whenever the agent looks at one anyway.
+"""Metrics of a node's members: how they look whenever the agent looks at one anyway, and what they say of
+their disks.
 
-What members say of their disks: a few lines of each one's own metrics, added up for the node.
-
-Each member is asked at most once a minute, spread over it. A node's counters never fall: a member that starts
-again counts from 0, which is added to what there was.
+Of each one's own metrics a few lines are added up for the node. Each member is asked at most once a minute,
+spread over it. A node's counters never fall: a member that starts again counts from 0, which is added to what
+there was.
 """
 
 from __future__ import annotations

@@ -26,7 +26,6 @@ class SqlAudit:
         """A change that is not one of the catalog."""
         with writing(self._engine) as connection:
             insert_audit(connection, [entry], self._now_us())
-            connection.commit()
 
     def read(self, only: AuditFilter, limit: int, below: int | None = None) -> tuple[AuditRecord, ...]:
         """The newest first, at most ``limit``; ``below``: only those with a lower number."""

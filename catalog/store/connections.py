@@ -2,9 +2,7 @@
 
 SQLite: write-ahead log, synchronous=FULL (a committed version survives a power cut), foreign keys checked, and
 transactions that mean to write take the write lock at once. PostgreSQL: psycopg 3, with limits on how long a
-frozen coordinator can hold up the others.
-
-Texts of people as every database takes them.
+frozen coordinator can hold up the others. Texts of people are stored as every database takes them.
 """
 
 from __future__ import annotations
@@ -128,9 +126,11 @@ def reading(engine: Engine) -> Iterator[Connection]:
 
 @contextmanager
 def writing(engine: Engine) -> Iterator[Connection]:
-    """A connection for writing, which its user commits. Raises StoreError when the database does not answer."""
-    with available(), engine.connect() as connection:
-        yield connection.execution_options(**{WRITES: True})
+    """One transaction that writes, committed at its end. Raises StoreError when there is no answer."""
+    with available(), engine.connect() as plain:
+        connection = plain.execution_options(**{WRITES: True})
+        with connection.begin():
+            yield connection
 
 
 @contextmanager

@@ -64,14 +64,12 @@ class SqlTokens:
                 valid = TOKENS.c.revoked_us.is_(None), TOKENS.c.expires_us > token.created_us
                 require_room(connection, (*belongs_to(token.owner, *_OWNER), *valid), TOKENS_MAX, "tokens")
             connection.execute(insert(TOKENS), _row(token))
-            connection.commit()
 
     def revoke(self, token_id: str, now_us: int) -> None:
         """Revoke a token once: a later call changes nothing."""
         same = (TOKENS.c.token_id == token_id, TOKENS.c.revoked_us.is_(None))
         with writing(self._engine) as connection:
             connection.execute(update(TOKENS).where(*same).values(revoked_us=now_us))
-            connection.commit()
 
 
 def require_active(connection: Connection, owner: Principal, basis: LoginBasis = NO_BASIS) -> None:
@@ -171,19 +169,16 @@ class SqlSessions:
                 "expires_us": session.expires_us,
             }
             connection.execute(insert(SESSIONS), values)
-            connection.commit()
 
     def use(self, digest: str, now_us: int) -> None:
         """Notes that it was used; one that was ended meanwhile stays so."""
         same = (SESSIONS.c.secret_hash == digest, SESSIONS.c.used_us < now_us)
         with writing(self._engine) as connection:
             connection.execute(update(SESSIONS).where(*same).values(used_us=now_us))
-            connection.commit()
 
     def end(self, digest: str) -> None:
         with writing(self._engine) as connection:
             connection.execute(delete(SESSIONS).where(SESSIONS.c.secret_hash == digest))
-            connection.commit()
 
     def add_link(self, link: OneTimeLink, basis: LoginBasis = NO_BASIS) -> None:
         """Add a link, and delete those that are over. Raises RefusedError (UNAUTHENTICATED) as ``add`` does,
@@ -202,7 +197,6 @@ class SqlSessions:
                 "expires_us": link.expires_us,
             }
             connection.execute(insert(ONE_TIME_LINKS), values)
-            connection.commit()
 
     def use_link(self, digest: str, now_us: int) -> Principal | None:
         """Use a link once and return its owner: None for one that does not exist, was used or has expired."""
@@ -215,7 +209,6 @@ class SqlSessions:
             if connection.execute(update(ONE_TIME_LINKS).where(*usable).values(used_us=now_us)).rowcount != 1:
                 return None
             row = connection.execute(_LINKS.where(ONE_TIME_LINKS.c.secret_hash == digest)).mappings().one()
-            connection.commit()
         return _owner(row)
 
 

@@ -6,7 +6,19 @@ import uuid
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
 
-from sqlalchemy import BigInteger, Column, Connection, Engine, Integer, String, Table, insert, select, update
+from sqlalchemy import (
+    BigInteger,
+    Column,
+    Connection,
+    Engine,
+    Integer,
+    String,
+    Table,
+    delete,
+    insert,
+    select,
+    update,
+)
 from sqlalchemy.exc import IntegrityError
 
 from catalog.core.audit import NOBODY, Actor
@@ -59,7 +71,7 @@ class SqlMetastoreMarks:
 
     def raise_level(self, level: int) -> None:
         """Builds of lower release levels never write this catalog again."""
-        with writing(self._engine) as connection, connection.begin():
+        with writing(self._engine) as connection:
             raise_oldest_writer(connection, schema_of(level))
 
     def record(self, mark: MetastoreMark) -> None:
@@ -80,7 +92,6 @@ class SqlMetastoreMarks:
                     # Another server was faster: its mark is as good.
                     connection.rollback()
                     return
-            connection.commit()
 
     def adopt(
         self,
@@ -101,16 +112,10 @@ class SqlMetastoreMarks:
             try:
                 insert_versions(connection, base, [version], self._now_us())
             except IntegrityError as error:
-                connection.rollback()
                 message = "another statement changed the catalog while the metastore was adopted: try again"
                 raise StoreError(ErrorKind.CATALOG_VERSION_CONFLICT, message) from error
-            if _read(connection) is None:
-                connection.execute(insert(METASTORE_MARK), {"id": _ROW, **asdict(mark)})
-            else:
-                connection.execute(
-                    update(METASTORE_MARK).where(METASTORE_MARK.c.id == _ROW).values(asdict(mark))
-                )
-            connection.commit()
+            connection.execute(delete(METASTORE_MARK))
+            connection.execute(insert(METASTORE_MARK), {"id": _ROW, **asdict(mark)})
         return adopted
 
 

@@ -33,7 +33,7 @@ def migrate(url: str) -> tuple[str | None, str]:
     lock = writer_lock(parsed)
     engine = open_engine(parsed)
     try:
-        with writing(engine) as connection, connection.begin():
+        with writing(engine) as connection:
             if connection.dialect.name == "postgresql":
                 connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": ADVISORY_LOCK})
             return _upgrade(connection)
@@ -45,13 +45,12 @@ def migrate(url: str) -> tuple[str | None, str]:
 
 def require_current(engine: Engine) -> None:
     """Raises StoreError unless the database has this build's schema, or a newer one that it can write."""
-    config = _config()
     with reading(engine) as connection:
         revision = _revision(connection)
-        is_newer = revision is not None and revision > _head(config)
-        if is_newer and _is_writer(connection, config):
+        head = known_schemas()[0]
+        is_newer = revision is not None and revision > head
+        if is_newer and _is_writer(connection, head):
             return
-    head = _head(config)
     if revision == head:
         return
     if revision is None:
@@ -71,28 +70,29 @@ def known_schemas() -> tuple[str, ...]:
 
 
 def _upgrade(connection: Connection) -> tuple[str | None, str]:
-    config = _config()
+    head, *_, first = known_schemas()
     before = _revision(connection)
-    if before is not None and before < known_schemas()[-1]:
+    if before is not None and before < first:
         message = (
             f"the catalog's database has schema {before}, of before 0.2.0: run `zonectl migrate` of 0.2.0 first"
         )
         raise StoreError(ErrorKind.CATALOG_UNAVAILABLE, message)
-    if before is not None and before > _head(config):
-        if _is_writer(connection, config):
+    if before is not None and before > head:
+        if _is_writer(connection, head):
             return before, before
-        raise SchemaTooNewError(_too_new(before, _head(config)))
+        raise SchemaTooNewError(_too_new(before, head))
+    config = _config()
     config.attributes["connection"] = connection
     command.upgrade(config, "head")
     if before is None:
         raise_oldest_writer(connection, schema_of(LEVEL))
-    return before, _head(config)
+    return before, head
 
 
-def _is_writer(connection: Connection, config: Config) -> bool:
+def _is_writer(connection: Connection, head: str) -> bool:
     """Check that a schema that this build does not know names it, or an earlier build, as able to write."""
     oldest = oldest_writer(connection)
-    return oldest is not None and "" < oldest <= _head(config)
+    return oldest is not None and "" < oldest <= head
 
 
 def _too_new(theirs: str, ours: str) -> str:
@@ -112,10 +112,3 @@ def _config() -> Config:
 
 def _revision(connection: Connection) -> str | None:
     return MigrationContext.configure(connection).get_current_revision()
-
-
-def _head(config: Config) -> str:
-    head = ScriptDirectory.from_config(config).get_current_head()
-    if head is None:
-        raise AssertionError("the migrations package holds no revision")
-    return head

@@ -55,7 +55,6 @@ class SqlRetention:
                 _forget(connection, versions, key, first_kept)
             _forget_sent(connection, first_kept)
             _forget_versions(connection, first_kept)
-            connection.commit()
             return marked.rowcount
 
     def _trim_audit(self, before_us: int) -> int:
@@ -67,9 +66,7 @@ class SqlRetention:
             return 0
         with writing(self._engine) as connection:
             old = and_(table.c.number < oldest.number + ROWS_AT_ONCE, table.c.at_us < before_us)
-            gone = connection.execute(delete(table).where(old)).rowcount
-            connection.commit()
-            return gone
+            return connection.execute(delete(table).where(old)).rowcount
 
 
 def _forget(connection: Connection, table: Table, key: str, first_kept: int) -> None:

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import json
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from sqlalchemy import ColumnElement, Connection, Engine, RowMapping, delete, insert, select, update
@@ -27,7 +26,7 @@ from catalog.core.statement_log import (
     StatementState,
 )
 from catalog.core.zone import ZoneId
-from catalog.store.connections import WRITES, available, reading, storable
+from catalog.store.connections import reading, storable, writing
 from catalog.store.credential_rows import require_active
 from catalog.store.tables import (
     CATALOG_VERSIONS,
@@ -95,19 +94,20 @@ class SqlStatementLog:
             "scope": new.scope,
         }
         while True:
-            try:
-                with self._writing() as connection:
-                    if sender.source == LOCAL:
-                        require_active(connection, sender)
+            with writing(self._engine) as connection:
+                if sender.source == LOCAL:
+                    require_active(connection, sender)
+                try:
                     connection.execute(insert(STATEMENT_LOG), values)
                     query = _STATEMENTS.where(STATEMENT_LOG.c.statement_id == new.statement_id)
                     return _row(connection.execute(query).mappings().one()), True
-            except IntegrityError:
-                earlier = self._row_where(
-                    STATEMENT_LOG.c.protocol == new.protocol,
-                    STATEMENT_LOG.c.idempotency_key == new.idempotency_key,
-                    *belongs_to(sender, *_SENDER),
-                )
+                except IntegrityError:
+                    connection.rollback()
+            earlier = self._row_where(
+                STATEMENT_LOG.c.protocol == new.protocol,
+                STATEMENT_LOG.c.idempotency_key == new.idempotency_key,
+                *belongs_to(sender, *_SENDER),
+            )
             # None: it has expired between the two; then the insert has its way.
             if earlier is not None:
                 return earlier, False
@@ -137,7 +137,7 @@ class SqlStatementLog:
         """Keeps what this server runs its own; answers which of it somebody wants to be cancelled."""
         mine = (STATEMENT_LOG.c.owner == owner, STATEMENT_LOG.c.state.in_(_RUNNING))
         until = self.now_us() + int(lease_s * US_PER_S)
-        with self._writing() as connection:
+        with writing(self._engine) as connection:
             connection.execute(update(STATEMENT_LOG).where(*mine).values(lease_until_us=until))
             cancelled = select(STATEMENT_LOG.c.statement_id).where(*mine, STATEMENT_LOG.c.cancel_requested)
             return frozenset(connection.execute(cancelled).scalars())
@@ -162,7 +162,7 @@ class SqlStatementLog:
         """Store the outcome; False when the statement is not this server's any more: then its outcome is what
         the log says."""
         now = self.now_us()
-        with self._writing() as connection:
+        with writing(self._engine) as connection:
             ended = connection.execute(
                 update(STATEMENT_LOG)
                 .where(*_owned(statement_id, owner))
@@ -227,7 +227,7 @@ class SqlStatementLog:
 
     def close(self, statement_id: str) -> None:
         """Gives up the results of a statement that is over; repeating it does nothing."""
-        with self._writing() as connection:
+        with writing(self._engine) as connection:
             closed = connection.execute(
                 update(STATEMENT_LOG)
                 .where(STATEMENT_LOG.c.statement_id == statement_id, STATEMENT_LOG.c.state.not_in(_RUNNING))
@@ -238,7 +238,7 @@ class SqlStatementLog:
 
     def advance(self, statement_id: str, token: int, answer: Json) -> bool:
         """Remembers that ``token`` was answered with ``answer``; False when it was answered already."""
-        with self._writing() as connection:
+        with writing(self._engine) as connection:
             moved = connection.execute(
                 update(STATEMENT_LOG)
                 .where(STATEMENT_LOG.c.statement_id == statement_id, STATEMENT_LOG.c.token == token - 1)
@@ -276,30 +276,15 @@ class SqlStatementLog:
             ids = list(connection.execute(expired).scalars())
         if not ids:
             return 0
-        with self._writing() as connection:
+        with writing(self._engine) as connection:
             _delete_pages(connection, ids)
             gone = connection.execute(delete(STATEMENT_LOG).where(STATEMENT_LOG.c.statement_id.in_(ids)))
             return gone.rowcount
 
     def _update(self, *conditions: ColumnElement[bool], **values: object) -> int:
         """Update, and return the number of statements of which these hold."""
-        with self._writing() as connection:
+        with writing(self._engine) as connection:
             return connection.execute(update(STATEMENT_LOG).where(*conditions).values(**values)).rowcount
-
-    @contextmanager
-    def _writing(self) -> Iterator[Connection]:
-        """One transaction. IntegrityError passes through: it is the answer to an insert."""
-        with available():
-            try:
-                with self._engine.connect() as plain:
-                    connection = plain.execution_options(**{WRITES: True})
-                    with connection.begin():
-                        yield connection
-            except IntegrityError as taken:
-                conflict = taken
-            else:
-                return
-        raise conflict
 
 
 def _owned(statement_id: str, owner: str) -> tuple[Any, ...]:

@@ -1,6 +1,7 @@
-"""Catalog versions in SQL transactions: versions with their zones, tables, outbox rows and audit records.
+"""Catalog versions in SQL transactions, and the outbox of intents that they leave to be published.
 
-Intents that wait to be published, in the order of their versions.
+A version is written with its zones, tables, outbox rows and audit records, or not at all. Intents are published
+in the order of their versions.
 """
 
 from __future__ import annotations
@@ -107,6 +108,4 @@ class SqlOutbox:
             .values(sent_at_us=self._now_us())
         )
         with writing(self._engine) as connection:
-            marked = connection.execute(statement).rowcount
-            connection.commit()
-        return marked
+            return connection.execute(statement).rowcount

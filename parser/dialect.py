@@ -2,9 +2,7 @@
 
 Invariant: every statement is either one of our commands or an error; nothing is kept as opaque text.
 
-CREATE, ALTER and DROP of users and roles, GRANT and REVOKE.
-
-Grammar, in CockroachDB's words::
+Users, roles and grants, in CockroachDB's words::
 
     CREATE USER [IF NOT EXISTS] name [[WITH] { PASSWORD 'secret' | PASSWORD NULL | LOGIN | NOLOGIN } ...]
     ALTER USER [IF EXISTS] name [WITH] { PASSWORD 'secret' | PASSWORD NULL | LOGIN | NOLOGIN } ...
@@ -16,11 +14,9 @@ Grammar, in CockroachDB's words::
 
 No message repeats anything of a statement on users: what stands in a wrong place may be the password.
 
-CREATE TABLE and ALTER TABLE, as far as a zone catalog needs tables.
-
-``CREATE TABLE name (column type ..., PRIMARY KEY (a, b)) [COLOCATE [BY] (a)] [ZONE name]
-[STORAGE PROFILE 'p']``, in that order. Types are read by name and checked later; constraints other than the
-primary key, NOT NULL and a literal DEFAULT are not part of the grammar.
+Tables, as far as a zone catalog needs them: ``CREATE TABLE name (column type ..., PRIMARY KEY (a, b)) [COLOCATE
+[BY] (a)] [ZONE name] [STORAGE PROFILE 'p']``, in that order. Types are read by name and checked later;
+constraints other than the primary key, NOT NULL and a literal DEFAULT are not part of the grammar.
 """
 
 from __future__ import annotations
@@ -63,6 +59,7 @@ from catalog.core.messages import (
 )
 from parser.hidden_secrets import hide_secrets
 from parser.rules import DATED_LITERALS, NUMBER, RESERVED, OptionRules
+from parser.text import quoted
 
 TYPE_ALIASES = {
     "INT": "INTEGER",
@@ -88,10 +85,7 @@ class TableRules(OptionRules):
         columns: list[ColumnClause] = []
         keys: list[tuple[Name, ...]] = []
         self.need(TokenType.L_PAREN, '"("')
-        while True:
-            self.read_table_element(columns, keys)
-            if not self.take(TokenType.COMMA):
-                break
+        self.several(lambda: self.read_table_element(columns, keys))
         self.need(TokenType.R_PAREN, '"," or ")"')
         colocation = zone = profile = None
         expected = "COLOCATE, ZONE, STORAGE PROFILE or the end of the statement"
@@ -118,14 +112,11 @@ class TableRules(OptionRules):
         name = self.read_name("a table name")
         if self.take_word("ADD"):
             self.take_word("COLUMN")
-            columns: list[ColumnClause] = []
-            listed = self.take(TokenType.L_PAREN)
-            while True:
-                columns.append(self.read_column(None))
-                if not listed or not self.take(TokenType.COMMA):
-                    break
-            if listed:
+            if self.take(TokenType.L_PAREN):
+                columns = self.several(lambda: self.read_column(None))
                 self.need(TokenType.R_PAREN, '"," or ")"')
+            else:
+                columns = [self.read_column(None)]
             self.expect_end(hint="several columns are written in parentheses")
             return AddColumns(name, tuple(columns), exists, **self.origin())
         if not self.take_word("DROP"):
@@ -207,10 +198,10 @@ class TableRules(OptionRules):
             return word
         if word in DATED_LITERALS and word != "INTERVAL":
             self._advance()
-            return f"{word} {_quoted(self.need(TokenType.STRING, 'a single-quoted string').text)}"
+            return f"{word} {quoted(self.need(TokenType.STRING, 'a single-quoted string').text)}"
         string = self.take(TokenType.STRING)
         if string:
-            return _quoted(string.text)
+            return quoted(string.text)
         sign = "-" if self.take(TokenType.DASH) else ""
         number = self.need(TokenType.NUMBER, "a literal")
         if not NUMBER.fullmatch(number.text):
@@ -220,15 +211,9 @@ class TableRules(OptionRules):
     def read_names(self, what: str) -> tuple[Name, ...]:
         """``(a, b, ...)``, at least one."""
         self.need(TokenType.L_PAREN, '"("')
-        names = [self.read_name(what, compound=False)]
-        while self.take(TokenType.COMMA):
-            names.append(self.read_name(what, compound=False))
+        names = self.several(lambda: self.read_name(what, compound=False))
         self.need(TokenType.R_PAREN, '"," or ")"')
         return tuple(names)
-
-
-def _quoted(text: str) -> str:
-    return "'" + text.replace("'", "''") + "'"
 
 
 USER_OPTIONS = ("PASSWORD", "LOGIN", "NOLOGIN")
@@ -267,9 +252,7 @@ class PrincipalRules(TableRules):
     def grant(self, *, is_granted: bool) -> Command:
         """Read what is behind GRANT or REVOKE."""
         towards = "TO" if is_granted else "FROM"
-        names = [self._privilege_or_role()]
-        while self.take(TokenType.COMMA):
-            names.append(self._privilege_or_role())
+        names = self.several(self._privilege_or_role)
         if self.take_word("ON"):
             privileges = tuple(replace(name, text=name.text.upper()) for name in names)
             target = self._target()
@@ -293,7 +276,7 @@ class PrincipalRules(TableRules):
 
     def _user_options(self, *, is_needed: bool) -> dict[str, Any]:
         """``password`` (None: NULL) and ``is_active``, those that are given."""
-        is_needed = self.take_word("WITH") is not None or is_needed
+        is_needed = self.take_word("WITH") or is_needed
         options: dict[str, Any] = {}
         while self._curr or (is_needed and not options):
             word = self.word()
@@ -314,9 +297,7 @@ class PrincipalRules(TableRules):
         return Secret(token.text, position=self.place(token))
 
     def _principals(self, what: str) -> tuple[Name, ...]:
-        names = [self._principal(what)]
-        while self.take(TokenType.COMMA):
-            names.append(self._principal(what))
+        names = self.several(lambda: self._principal(what))
         self.expect_end('"," or the end of the statement')
         return tuple(names)
 
@@ -396,7 +377,7 @@ class DialectRules(PrincipalRules):
         if self.word() == "OR":
             self._not_supported("CREATE OR REPLACE")
         what = self._object("CREATE")
-        exists = self.take_word("IF") is not None
+        exists = self.take_word("IF")
         if exists:
             self.expect_words("NOT", "EXISTS")
         if what == "TABLE":
@@ -416,12 +397,9 @@ class DialectRules(PrincipalRules):
             if self.word() == "STORAGE":
                 options.append(self.storage_profiles())
                 expected = "the end of the statement"
-            hint = "options come before STORAGE PROFILES" if self._at_paren_after_profiles(options) else ""
-            self.expect_end(expected, hint)
+            is_late = bool(options and self._curr) and self._curr.token_type == TokenType.L_PAREN
+            self.expect_end(expected, "options come before STORAGE PROFILES" if is_late else "")
         return CreateZone(name, tuple(options), exists, **self.origin())
-
-    def _at_paren_after_profiles(self, options: list[OptionClause]) -> bool:
-        return bool(options and self._curr) and self._curr.token_type == TokenType.L_PAREN
 
     def _alter_statement(self) -> Command:
         what = self._object("ALTER")

@@ -14,7 +14,7 @@ from sqlglot.tokenizer_core import TokenType
 from catalog.core.errors import ParseError
 from catalog.core.principal_changes import HIDDEN_PASSWORD
 from parser.script import Piece, split_script
-from parser.text import OWN_TEXT
+from parser.text import OWN_TEXT, quoted
 
 HIDDEN = f"'{HIDDEN_PASSWORD}'"
 _MARKS = ("PASSWORD", "IDENTIFIED")
@@ -61,8 +61,8 @@ def _spans(piece: Piece) -> Iterator[tuple[int, int, str]]:
             return
         is_marked = is_on_users or is_behind_mark
         if is_text:
-            nested = HIDDEN if is_marked else _quoted(hide_secrets(token.text))
-            if is_marked or nested != _quoted(token.text):
+            nested = HIDDEN if is_marked else quoted(hide_secrets(token.text))
+            if is_marked or nested != quoted(token.text):
                 yield piece.offset + token.start, piece.offset + token.end + 1, nested
         is_behind_mark |= token.token_type is TokenType.VAR and token.text.upper() in _MARKS
 
@@ -71,7 +71,3 @@ def _is_on_users(piece: Piece) -> bool:
     """CREATE or ALTER of one, also behind EXPLAIN and the like."""
     words = [token.text.upper() for token in piece.tokens[:4]]
     return any(verb in ("CREATE", "ALTER") and what in _NAMED for verb, what in pairwise(words))
-
-
-def _quoted(text: str) -> str:
-    return "'" + text.replace("'", "''") + "'"

@@ -1,9 +1,6 @@
 """Statements that ask (SELECT, SHOW, DESCRIBE, EXPLAIN), CALL, and scripts of statements of any kind.
 
-``CALL system.procedure('zone', ARRAY[...])``: the procedures that bring partitions back, and those that put
-zones of store servers at rest.
-
-Grammar::
+CALL has the procedures that bring partitions back, and those that put zones of store servers at rest::
 
     CALL [system.]reset_partitions ('zone' [, ARRAY[number, ...] [, ARRAY['node', ...] [, 'node']]])
     CALL [system.]restart_partitions ('zone' [, ARRAY[number, ...] [, ARRAY['node', ...]]])
@@ -19,22 +16,21 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from enum import Enum
-from typing import ClassVar, Generic, TypeVar
+from typing import Generic, TypeVar
 
 from sqlglot import exp
-from sqlglot.errors import SqlglotError
 from sqlglot.tokenizer_core import Token, TokenType
 
 from catalog.core.errors import ErrorKind, ParseError
 from catalog.core.messages import Command, Position
 from catalog.core.messages import Name as WrittenName
-from parser.dialect import ZoneDdl
+from parser.dialect import CommandNode
 from parser.hidden_secrets import hide_secrets
 from parser.rules import RuleParser
 from parser.script import Piece as CutPiece
 from parser.script import split_script
 from parser.text import DEFAULT_LIMITS, NEVER, Lines, ScriptLimits, SourceMap, StopFlag, check_characters
-from parser.to_command import check_closed, nothing_found, read_command
+from parser.to_command import DIALECT, check_closed, nothing_found, read_command, read_node
 
 T = TypeVar("T")
 
@@ -120,12 +116,10 @@ class CallRules(RuleParser):
         if not self.take_keyword("ARRAY"):
             self.fail("ARRAY[...]")
         self.need(TokenType.L_BRACKET, "[")
-        elements: list[PlacedArgument[T]] = []
-        if not self.take(TokenType.R_BRACKET):
-            elements.append(element())
-            while self.take(TokenType.COMMA):
-                elements.append(element())
-            self.need(TokenType.R_BRACKET, "]")
+        if self.take(TokenType.R_BRACKET):
+            return ()
+        elements = self.several(element)
+        self.need(TokenType.R_BRACKET, "]")
         return tuple(elements)
 
     def _number(self) -> PlacedArgument[int]:
@@ -141,16 +135,12 @@ class CallRules(RuleParser):
         return self._text("a node's name in single quotes")
 
     def _text(self, what: str) -> PlacedArgument[str]:
-        token = self.take(TokenType.STRING)
-        if token is None:
-            self.fail(what)
+        token = self.need(TokenType.STRING, what)
         return PlacedArgument(token.text, self.place(token))
 
 
 QUERY_WORDS = frozenset({"SELECT", "WITH", "VALUES", "TABLE"})
 QUESTION_WORDS = frozenset({"SHOW", "DESCRIBE", "DESC", "EXPLAIN", "CALL"})
-
-_DIALECT = ZoneDdl()
 
 
 class ShowKind(Enum):
@@ -257,9 +247,9 @@ class ReadPiece:
     lines: Lines
 
 
-def parse_statement(text: str, limits: ScriptLimits = DEFAULT_LIMITS, stop: StopFlag = NEVER) -> QueryPiece:
+def parse_statement(text: str, limits: ScriptLimits = DEFAULT_LIMITS) -> QueryPiece:
     """The one statement of ``text``. Raises ParseError, MULTIPLE_STATEMENTS when there are more."""
-    pieces = cut_script(text, limits, stop)
+    pieces = cut_script(text, limits)
     if not pieces:
         raise nothing_found(text)
     if len(pieces) > 1:
@@ -303,30 +293,17 @@ def _read(piece: CutPiece, lines: Lines, stop: StopFlag) -> Statement:
     first = next((token for token in piece.tokens if token.token_type is not TokenType.L_PAREN), None)
     word = first.text.upper() if first is not None and first.token_type is TokenType.VAR else ""
     source = SourceMap(piece.text, lines, piece.offset)
-    if word in QUERY_WORDS:
-        check_characters(source)
-        check_closed(piece, source)
-        return Query(source)
-    if word not in QUESTION_WORDS or first is not piece.tokens[0]:
+    is_question = word in QUESTION_WORDS and first is piece.tokens[0]
+    if word not in QUERY_WORDS and not is_question:
         return Ddl(read_command(piece, lines, stop))
     check_characters(source)
     check_closed(piece, source)
-    rules = QuestionRules(dialect=_DIALECT)
-    rules.source, rules.stop = source, stop
+    if not is_question:
+        return Query(source)
+    rules = QuestionRules(dialect=DIALECT)
     rules.piece, rules.lines = piece, lines
-    try:
-        (node,) = rules.parse(piece.tokens, piece.text)
-    except SqlglotError as error:
-        raise source.fail(0, "the statement cannot be read") from error
-    assert isinstance(node, _Question)
-    statement: Statement = node.args["this"]
+    statement: Statement = read_node(rules, piece, source, stop)
     return statement
-
-
-class _Question(exp.Expression):
-    """``this`` is a statement of this module."""
-
-    arg_types: ClassVar[dict[str, bool]] = {"this": True}
 
 
 class QuestionRules(CallRules):
@@ -345,7 +322,7 @@ class QuestionRules(CallRules):
         }
         word = self._curr.text.upper() if self._curr else ""
         self._advance()
-        return _Question(this=rules[word]())
+        return CommandNode(this=rules[word]())
 
     def _show(self) -> Statement:
         if self.take_keyword("CREATE"):
@@ -368,10 +345,10 @@ class QuestionRules(CallRules):
             self.fail("FROM and the name of a table")
         like = escape = None
         if self.take_keyword("LIKE"):
-            like = self._string("a pattern in single quotes")
+            like = self.need(TokenType.STRING, "a pattern in single quotes").text
             if self.take_keyword("ESCAPE"):
-                token = self._curr
-                escape = self._string("one character in single quotes")
+                token = self.need(TokenType.STRING, "one character in single quotes")
+                escape = token.text
                 if len(escape) != 1:
                     self.refuse(ErrorKind.SYNTAX_ERROR, "ESCAPE takes one character", token)
         self.expect_end()
@@ -418,24 +395,15 @@ class QuestionRules(CallRules):
         self.expect_end()
         return ExplainPartition(zone, int(digits), self.place(start))
 
-    def _string(self, what: str) -> str:
-        token = self.take(TokenType.STRING)
-        if token is None:
-            self.fail(what)
-        return token.text
-
     def name(self, what: str, *, number_follows: bool = False) -> QueryName:
         """``a.b.c``; with ``number_follows`` a dot before a number ends it."""
         position = self.place(self._curr)
         parts = [self._part(what).text]
         while self.take(TokenType.DOT):
-            if number_follows and self._at_number():
+            if number_follows and self._curr and self._curr.token_type == TokenType.NUMBER:
                 break
             parts.append(self._part(what).text)
         return QueryName(tuple(parts), position)
-
-    def _at_number(self) -> bool:
-        return bool(self._curr) and self._curr.token_type == TokenType.NUMBER
 
     def _part(self, what: str) -> WrittenName:
         """A part of a name. Outside zone DDL, words that it reserves for options name tables and columns."""

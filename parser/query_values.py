@@ -3,10 +3,9 @@
 DuckDB has a type for each of Trino's, but reads some texts otherwise: it rounds a DECIMAL without digits to
 three places, drops a zone or a digit of a second that it has no room for, and knows intervals of one unit only.
 
-Types of expressions that are told by the text alone, where DuckDB's are coarser than Trino's.
-
-DuckDB makes a TIMESTAMP of a date that an interval is added to, has no length of a text and no digits of a
-second, divides decimals as doubles, and keeps of AT TIME ZONE what a clock shows there, without the zone.
+Types that the text alone tells are here, too, where DuckDB's are coarser than Trino's: it makes a TIMESTAMP of
+a date that an interval is added to, has no length of a text and no digits of a second, divides decimals as
+doubles, and keeps of AT TIME ZONE what a clock shows there, without the zone.
 """
 
 from __future__ import annotations
@@ -176,7 +175,6 @@ def _spanned(text: str, first: str, last: str) -> int | None:
 
 _QUOTIENTS = Context(prec=4 * DECIMAL_DIGITS_MAX, rounding=ROUND_HALF_UP)
 """Context with as many digits as a quotient of two decimals can have."""
-_MICROS_DIGITS = 6
 _INTEGER_DIGITS, _BIGINT_DIGITS, _INTEGER_MAX = 10, 19, 2**31 - 1
 _ZONE = re.compile(r"[0-9)]\s+([A-Za-z][\w/+:-]*)$|([+-]\d\d:\d\d)$")
 _TEXTS = ("CHAR", "VARCHAR")
@@ -297,9 +295,9 @@ def _is_date(node: exp.Expr) -> bool:
 def _rounded(node: exp.Cast) -> exp.Expr:
     """Half of the last digit more; what is behind that digit is not shown."""
     size = _size(node.to)
-    if node.to.this.name not in _CLOCKS or size is None or size >= _MICROS_DIGITS:
+    if node.to.this.name not in _CLOCKS or size is None or size >= MICROS_DIGITS:
         return node
-    half = 5 * 10 ** (_MICROS_DIGITS - 1 - size)
+    half = 5 * 10 ** (MICROS_DIGITS - 1 - size)
     interval = exp.Interval(this=exp.Literal.string(str(half)), unit=exp.Var(this="MICROSECOND"))
     return exp.Paren(this=exp.Add(this=Inner(), expression=interval))
 

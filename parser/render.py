@@ -45,6 +45,7 @@ from catalog.core.zone import Zone
 from catalog.core.zone_options import ROWS, ZONE_OPTIONS, OptionKind, value_of
 from parser.hidden_secrets import HIDDEN
 from parser.rules import RESERVED
+from parser.text import quoted
 
 _PLAIN_NAME = re.compile("[A-Z_][A-Z0-9_]*")
 _PLAIN_PRINCIPAL = re.compile("[a-z_][a-z0-9_]*")
@@ -173,7 +174,7 @@ def render_table(table: Table, zone_name: str) -> str:
     return (
         f"CREATE TABLE {render_name(Name(table.name))} ({', '.join(parts)}, PRIMARY KEY {_name_list(key)}) "
         f"COLOCATE BY {_name_list(colocation)} ZONE {render_name(Name(zone_name))} "
-        f"STORAGE PROFILE {_quoted(table.storage_profile)}"
+        f"STORAGE PROFILE {quoted(table.storage_profile)}"
     )
 
 
@@ -196,7 +197,7 @@ def _table(command: CreateTable) -> str:
     if command.zone is not None:
         text += f" ZONE {render_name(command.zone)}"
     if command.profile is not None:
-        text += f" STORAGE PROFILE {_quoted(command.profile.text)}"
+        text += f" STORAGE PROFILE {quoted(command.profile.text)}"
     return text
 
 
@@ -247,7 +248,7 @@ def _is_trimmed(text: str) -> bool:
 def _new_form(clause: OptionClause) -> str:
     value = clause.value
     if isinstance(value, tuple):
-        return f"{clause.option.value} [{', '.join(_quoted(name.text) for name in value)}]"
+        return f"{clause.option.value} [{', '.join(quoted(name.text) for name in value)}]"
     row = None if isinstance(clause.option, UnknownOption) else ROWS[clause.option]
     if row is not None and row.word and value == row.word_value:
         return f"{clause.option.value} {row.word}"
@@ -261,7 +262,7 @@ def _old_form(options: tuple[OptionClause, ...]) -> str:
 def _key(option: ZoneOption | UnknownOption) -> str:
     if isinstance(option, UnknownOption):
         # Quoted, because nothing is known of an unknown key; keys are upper-cased with quotes too.
-        return '"' + option.value.replace('"', '""') + '"'
+        return _in_quotes(option.value)
     return ROWS[option].key
 
 
@@ -271,9 +272,5 @@ def _literal(value: OptionValue) -> str:
     if isinstance(value, OtherLiteral):
         return value.text
     if isinstance(value, tuple):
-        return _quoted(",".join(name.text for name in value))
-    return _quoted(value) if isinstance(value, str) else str(value)
-
-
-def _quoted(text: str) -> str:
-    return "'" + text.replace("'", "''") + "'"
+        return quoted(",".join(name.text for name in value))
+    return quoted(value) if isinstance(value, str) else str(value)

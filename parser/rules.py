@@ -1,12 +1,11 @@
-"""The small steps that every grammar rule is made of: look at a word, take it, or say what was expected.
+"""The small steps that every grammar rule is made of, and the options of CREATE ZONE and ALTER ZONE.
 
-A *word* is an unquoted token; a quoted one never stands for a keyword.
+A step looks at a word, takes it, or says what was expected. A *word* is an unquoted token; a quoted one never
+stands for a keyword.
 
-The options of CREATE ZONE and ALTER ZONE in their two forms.
-
-New form: ``(PARTITIONS 8, REPLICAS ALL, QUORUM SIZE 2)``, each option with its own grammar, then
-``STORAGE PROFILES ['p', ...]``. Old form: ``KEY=value, ...`` where a value is any literal or ALL, and a
-literal of the wrong type is not a syntax error but is refused later. The forms do not mix.
+Options have two forms. New form: ``(PARTITIONS 8, REPLICAS ALL, QUORUM SIZE 2)``, each option with its own
+grammar, then ``STORAGE PROFILES ['p', ...]``. Old form: ``KEY=value, ...`` where a value is any literal or ALL,
+and a literal of the wrong type is not a syntax error but is refused later. The forms do not mix.
 
 The whole grammar is read here; what the engine does not do is refused by the catalog's checks, with its place.
 """
@@ -14,9 +13,10 @@ The whole grammar is read here; what the engine does not do is refused by the ca
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
-from typing import Any, NoReturn
+from itertools import chain
+from typing import Any, NoReturn, TypeVar
 
 from sqlglot import exp
 from sqlglot.parser import Parser
@@ -38,6 +38,8 @@ from catalog.core.messages import (
 from catalog.core.zone import TIMER_OFF
 from catalog.core.zone_options import OLD_FORM_KEYS, ZONE_OPTIONS, OptionKind, ZoneOptionRow
 from parser.text import NEVER, SourceMap, StopFlag
+
+T = TypeVar("T")
 
 STOP_CHECK_TOKENS = 1_024
 """Every so many the parser looks whether anybody still waits."""
@@ -122,12 +124,11 @@ class RuleParser(Parser):
         self._advance()
         return True
 
-    def take_word(self, word: str) -> Token | None:
-        if self.word() == word:
-            taken = self._curr
-            self._advance()
-            return taken
-        return None
+    def take_word(self, word: str) -> bool:
+        if self.word() != word:
+            return False
+        self._advance()
+        return True
 
     def expect_words(self, *words: str) -> None:
         for word in words:
@@ -137,6 +138,13 @@ class RuleParser(Parser):
     def expect_end(self, expected: str = "the end of the statement", hint: str = "") -> None:
         if self._curr:
             self.fail(expected, hint)
+
+    def several(self, element: Callable[[], T]) -> list[T]:
+        """Read elements with commas between them, at least one."""
+        elements = [element()]
+        while self.take(TokenType.COMMA):
+            elements.append(element())
+        return elements
 
     def need(self, token_type: TokenType, expected: str) -> Token:
         taken = self.take(token_type)
@@ -196,11 +204,8 @@ class OptionRules(RuleParser):
 
     def new_form_options(self) -> list[OptionClause]:
         """Read options behind the opening parenthesis, up to and with the closing one."""
-        clauses = self.new_form_option()
-        while self.take(TokenType.COMMA):
-            clauses += self.new_form_option()
-        if not self.take(TokenType.R_PAREN):
-            self.fail('"," or ")"')
+        clauses = list(chain.from_iterable(self.several(self.new_form_option)))
+        self.need(TokenType.R_PAREN, '"," or ")"')
         return clauses
 
     def new_form_option(self) -> list[OptionClause]:
@@ -263,13 +268,9 @@ class OptionRules(RuleParser):
         """``STORAGE PROFILES ['p', ...]``; a repeated name counts once."""
         position = self.place(self._curr)
         self.expect_words("STORAGE", "PROFILES")
-        if not self.take(TokenType.L_BRACKET):
-            self.fail('"["')
-        names = [self._profile()]
-        while self.take(TokenType.COMMA):
-            names.append(self._profile())
-        if not self.take(TokenType.R_BRACKET):
-            self.fail('"," or "]"')
+        self.need(TokenType.L_BRACKET, '"["')
+        names = self.several(self._profile)
+        self.need(TokenType.R_BRACKET, '"," or "]"')
         return OptionClause(ZoneOption.STORAGE_PROFILES, distinct(names), position)
 
     def _profile(self) -> ProfileName:
@@ -281,15 +282,12 @@ class OptionRules(RuleParser):
         clauses: list[OptionClause] = []
         names: list[ProfileName] = []
         first_profiles: OptionClause | None = None
-        while True:
-            clause = self._old_form_option()
+        for clause in self.several(self._old_form_option):
             if isinstance(clause.value, tuple):
                 names += clause.value
                 first_profiles = first_profiles or clause
             else:
                 clauses.append(clause)
-            if not self.take(TokenType.COMMA):
-                break
         if first_profiles:
             clauses.append(replace(first_profiles, value=distinct(names)))
         return clauses
@@ -301,8 +299,7 @@ class OptionRules(RuleParser):
         if not key:
             self.fail("an option's key, as in REPLICAS=3")
         self._advance()
-        if not self.take(TokenType.EQ):
-            self.fail(f'"=" behind {shortened(key)}')
+        self.need(TokenType.EQ, f'"=" behind {shortened(key)}')
         option = OLD_FORM_KEYS.get(key) or UnknownOption(key)
         first, position = self._curr, self.place(self._curr)
         value = self.literal()
@@ -332,9 +329,7 @@ class OptionRules(RuleParser):
         sign = self.take(TokenType.DASH)
         if not sign:
             self.take(TokenType.PLUS)
-        number = self.take(TokenType.NUMBER)
-        if not number:
-            self.fail("a number, a single-quoted string or ALL")
+        number = self.need(TokenType.NUMBER, "a number, a single-quoted string or ALL")
         text = self.source.text[start.start : number.end + 1]
         if not NUMBER.fullmatch(number.text):
             self.refuse(ErrorKind.SYNTAX_ERROR, f"{shortened(text)} is not a number", number)

@@ -178,7 +178,8 @@ class _Cutter:
                 message = f"parentheses and brackets are nested at most {self._limits.nesting_max} deep"
                 raise self._failed(lexeme.start(), message, ErrorKind.TEXT_NESTED_TOO_DEEPLY)
             if kind == "open" and piece.unclosed is None:
-                piece.unclosed = (token.start, _what(token.text))
+                what = _OPENED.get(token.text, "a typographic quote that is never closed")
+                piece.unclosed = (token.start, what)
             piece.tokens.append(token)
         if piece is not None:
             yield self._ended(piece)
@@ -219,7 +220,3 @@ def _token(lexeme: re.Match[str], base: int) -> Token:
         text = text[1:-1]
         text = text.replace(2 * quote, quote) if quote else text
     return Token(token_type, text, 1, 1, start - base, end - base - 1, _NO_COMMENTS)
-
-
-def _what(opening: str) -> str:
-    return _OPENED.get(opening, "a typographic quote that is never closed")

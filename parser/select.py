@@ -356,12 +356,9 @@ class _Rewriter:
 
     def _place(self, node: exp.Expr) -> Position:
         """Return where the first token of the node is that sqlglot kept a place of."""
+        text = self._source.text
         offsets = [part.meta["start"] for part in node.walk() if "start" in part.meta]
-        return self._source.position(min(offsets) if offsets else _first_visible(self._source.text))
-
-
-def _first_visible(text: str) -> int:
-    return len(text) - len(text.lstrip())
+        return self._source.position(min(offsets) if offsets else len(text) - len(text.lstrip()))
 
 
 def _visible_ctes(node: exp.Expr) -> set[str]:

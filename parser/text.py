@@ -3,10 +3,8 @@
 Lines end at a line feed (a carriage return before it belongs to the line it ends). Columns count characters,
 not bytes, from 1.
 
-Limits of the text that is read, and the way its reading is given up.
-
-Work grows with the text and with nothing else; these bounds say how large it can get. They hold for all the
-texts of one request together.
+The limits of the text that is read, and the way its reading is given up, are here, too. Work grows with the
+text and with nothing else; the bounds hold for all the texts of one request together.
 """
 
 from __future__ import annotations
@@ -59,6 +57,11 @@ def check_characters(source: SourceMap) -> None:
     match = _UNSTORABLE.search(source.text)
     if match:
         raise source.fail(match.start(), f"character U+{ord(match.group()):04X} is not allowed in a statement")
+
+
+def quoted(text: str) -> str:
+    """Write a text as a literal."""
+    return "'" + text.replace("'", "''") + "'"
 
 
 TEXT_BYTES_MAX = 1_048_576

@@ -3,38 +3,38 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 from sqlglot.errors import SqlglotError
 
 from catalog.core.errors import ErrorKind, ParseError
 from catalog.core.messages import Command
 from parser.dialect import STATEMENTS, CommandNode, DialectRules, ZoneDdl
+from parser.rules import RuleParser
 from parser.script import Piece, split_script
 from parser.text import DEFAULT_LIMITS, NEVER, Lines, ScriptLimits, SourceMap, StopFlag, check_characters
 
-_DIALECT = ZoneDdl()
+DIALECT = ZoneDdl()
 
 
-def parse_ddl(text: str, limits: ScriptLimits = DEFAULT_LIMITS, stop: StopFlag = NEVER) -> tuple[Command, ...]:
+def parse_ddl(text: str, limits: ScriptLimits = DEFAULT_LIMITS) -> tuple[Command, ...]:
     """All statements of a script, at least one, in order.
 
     The script is read whole before anything is returned: either every statement is understood or none is.
     Raises ParseError, always with line and column, and with the 1-based number of the statement.
     """
     commands: list[Command] = []
-    for command, _ in parse_each(text, limits, stop):
+    for command, _ in parse_each(text, limits):
         if isinstance(command, ParseError):
             raise command
         commands.append(command)
     return tuple(commands)
 
 
-def parse_single(
-    text: str, limits: ScriptLimits = DEFAULT_LIMITS, parameters: Sequence[object] = ()
-) -> Command:
+def parse_single(text: str, parameters: Sequence[object] = ()) -> Command:
     """The statement of a call that takes one; ``parameters`` are values beside the text, which has no place for
     them. Raises ParseError: MULTIPLE_STATEMENTS for more, PARAMETERS_MISMATCH."""
-    first, *others = parse_ddl(text, limits)
+    first, *others = parse_ddl(text)
     if others:
         message = f"expected one statement, found {1 + len(others)}"
         raise ParseError(ErrorKind.MULTIPLE_STATEMENTS, message, others[0].position, statement=2)
@@ -84,7 +84,12 @@ def read_command(piece: Piece, lines: Lines, stop: StopFlag = NEVER) -> Command:
     if not piece.text:
         raise source.fail(0, f"expected {STATEMENTS}, found ;")
     check_closed(piece, source)
-    rules = DialectRules(dialect=_DIALECT)
+    command: Command = read_node(DialectRules(dialect=DIALECT), piece, source, stop)
+    return command
+
+
+def read_node(rules: RuleParser, piece: Piece, source: SourceMap, stop: StopFlag) -> Any:
+    """What ``rules`` make of one statement. Raises ParseError, and ReadingStoppedError."""
     rules.source, rules.stop = source, stop
     try:
         (node,) = rules.parse(piece.tokens, piece.text)
@@ -92,8 +97,7 @@ def read_command(piece: Piece, lines: Lines, stop: StopFlag = NEVER) -> Command:
         raise source.fail(0, "the statement cannot be read") from error
     if not isinstance(node, CommandNode):
         raise source.fail(0, "this statement is not supported", ErrorKind.STATEMENT_NOT_SUPPORTED)
-    command: Command = node.args["this"]
-    return command
+    return node.args["this"]
 
 
 def check_closed(piece: Piece, source: SourceMap) -> None:

@@ -25,7 +25,7 @@ from rebalance.core.assignments.guarded_write import (
     require_readable,
 )
 from rebalance.core.keyspace.readable import readable
-from rebalance.core.keyspace.records import ConfigurationRecord, MemberRole
+from rebalance.core.keyspace.records import ConfigurationRecord
 from rebalance.core.keyspace.txn import Delete, KeyValue, Operation, Put, Txn, as_read
 
 
@@ -110,6 +110,4 @@ def cancelled(observed: Observed, event_revision: int) -> str | None:
 def _voters(configuration: KeyValue | None, stable: Assignments) -> frozenset[str]:
     """As published; those of stable where nobody has published anything yet."""
     record = readable(configuration, ConfigurationRecord.decode)
-    if record is None:
-        return frozenset(stable.peers)
-    return frozenset(name for name, member in record.members.items() if member.role is MemberRole.VOTER)
+    return frozenset(stable.peers) if record is None else record.voters

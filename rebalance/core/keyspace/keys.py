@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import NamedTuple
+from typing import Generic, NamedTuple, TypeVar
 
 from catalog.core.zone import ZoneId
 from rebalance.core.keyspace.epoch import FIRST_EPOCH, split_event_revision
 from rebalance.core.partition_maps.topology_version import TopologyVersion
+
+K = TypeVar("K")
 
 
 class PartitionId(NamedTuple):
@@ -50,6 +53,16 @@ class KeyBelow:
         return f"{keyspace.prefix}{self._path}"
 
 
+class KeyOf(Generic[K]):
+    """The keys below one prefix that are named by a node, a zone or the like."""
+
+    def __init__(self, path: str, end: str = "") -> None:
+        self._path, self._end = path, end
+
+    def __get__(self, keyspace: Keyspace, _owner: type[Keyspace]) -> Callable[[K], str]:
+        return lambda name: f"{keyspace.prefix}{self._path}{name}{self._end}"
+
+
 @dataclass(frozen=True, slots=True)
 class Keyspace:
     """All keys under one prefix; ``prefix`` ends in a slash."""
@@ -79,24 +92,16 @@ class Keyspace:
     # One key for each operation, by its id; of a zone all begin with its id and a hyphen.
     operations = KeyBelow("operations/")
 
-    def operation(self, operation_id: str) -> str:
-        return f"{self.operations}{operation_id}"
-
-    def zone_operations(self, zone_id: ZoneId) -> str:
-        return f"{self.operations}{zone_id}-"
-
+    operation = KeyOf[str]("operations/")
+    zone_operations = KeyOf[ZoneId]("operations/", "-")
     drains = KeyBelow("drains/")
 
-    def drain(self, node: str) -> str:
-        """There while the node is leaving."""
-        return f"{self.drains}{node}"
-
+    # There while the node is leaving.
+    drain = KeyOf[str]("drains/")
     removed_nodes = KeyBelow("removed/")
 
-    def removed_node(self, node: str) -> str:
-        """What the node was before is not used again."""
-        return f"{self.removed_nodes}{node}"
-
+    # What the node was before is not used again.
+    removed_node = KeyOf[str]("removed/")
     # Written with every admission under limits. It is beside the partitions: a watch of them brings it
     # together with what was admitted.
     admissions = KeyBelow("partition/admissions")
@@ -109,68 +114,40 @@ class Keyspace:
     # Alerts that nobody is told of for a time, one key for each set of them.
     silences = KeyBelow("silences/")
 
-    def silence(self, silence_id: str) -> str:
-        return f"{self.silences}{silence_id}"
-
+    silence = KeyOf[str]("silences/")
     processes = KeyBelow("processes/")
 
-    def process(self, name: str) -> str:
-        """What goes wrong inside that process."""
-        return f"{self.processes}{name}"
-
+    # What goes wrong inside that process.
+    process = KeyOf[str]("processes/")
     # Changes that do not succeed, one key a node.
     failures = KeyBelow("failures/")
 
-    def failures_of(self, node: str) -> str:
-        return f"{self.failures}{node}"
-
+    failures_of = KeyOf[str]("failures/")
     # Changed levels of log lines, one key a module, each with an end.
     log_levels = KeyBelow("logging/")
 
-    def log_level(self, module: str) -> str:
-        return f"{self.log_levels}{module}"
-
+    log_level = KeyOf[str]("logging/")
     fences = KeyBelow("fences/")
 
-    def fence(self, node: str) -> str:
-        """How long members of HIGH_AVAILABILITY zones serve there unheard; it outlives the lease."""
-        return f"{self.fences}{node}"
-
-    def node(self, name: str) -> str:
-        return f"{self.nodes}{name}"
-
-    def intent(self, zone_id: ZoneId) -> str:
-        return f"{self.intents}{zone_id}"
-
-    def data_nodes(self, zone_id: ZoneId) -> str:
-        return f"{self.all_data_nodes}{zone_id}"
-
-    def data_nodes_history(self, zone_id: ZoneId) -> str:
-        return f"{self.prefix}data_nodes_history/{zone_id}"
-
-    def target_pointer(self, zone_id: ZoneId) -> str:
-        return f"{self.pointers}{zone_id}"
-
-    def target_before(self, zone_id: ZoneId) -> str:
-        """The pointer of the target before the newest one, which is stored as long."""
-        return f"{self.prefix}target_before/{zone_id}"
-
-    def copy_sizes(self, zone_id: ZoneId) -> str:
-        """How large the zone's partitions were when its newest target was named."""
-        return f"{self.prefix}copy_sizes/{zone_id}"
-
-    def node_map(self, node: str) -> str:
-        return f"{self.node_maps}{node}"
-
-    def zone_map(self, zone_id: ZoneId) -> str:
-        return f"{self.zone_maps}{zone_id}/map"
+    # How long members of HIGH_AVAILABILITY zones serve there unheard; it outlives the lease.
+    fence = KeyOf[str]("fences/")
+    node = KeyOf[str]("nodes/")
+    intent = KeyOf[ZoneId]("intents/")
+    data_nodes = KeyOf[ZoneId]("data_nodes/")
+    data_nodes_history = KeyOf[ZoneId]("data_nodes_history/")
+    target_pointer = KeyOf[ZoneId]("target_pointer/")
+    # The pointer of the target before the newest one, which is stored as long.
+    target_before = KeyOf[ZoneId]("target_before/")
+    # How large the zone's partitions were when its newest target was named.
+    copy_sizes = KeyOf[ZoneId]("copy_sizes/")
+    node_map = KeyOf[str]("partition_map/nodes/")
+    zone_map = KeyOf[ZoneId]("partition_map/zones/", "/map")
 
     def zone_map_chunks(self, zone_id: ZoneId, sequence: int = 0) -> str:
         """Prefix of the chunks of one map; their order is that of the maps."""
         return f"{self.zone_maps}{zone_id}/chunks/{sequence:016d}/"
 
-    def zone_targets(self, zone_id: ZoneId) -> str:
-        return f"{self.prefix}targets/{zone_id}/"
+    zone_targets = KeyOf[ZoneId]("targets/", "/")
 
     def target(self, zone_id: ZoneId, event_revision: int) -> str:
         """Prefix of a stored target's chunks, whose order is that of the events of the zone."""
@@ -181,11 +158,8 @@ class Keyspace:
     def target_chunk(self, zone_id: ZoneId, event_revision: int, chunk: int) -> str:
         return f"{self.target(zone_id, event_revision)}{chunk:05d}"
 
-    def zone_partitions(self, zone_id: ZoneId) -> str:
-        return f"{self.partitions}{zone_id}/"
-
-    def zone_members(self, zone_id: ZoneId) -> str:
-        return f"{self.members}{zone_id}/"
+    zone_partitions = KeyOf[ZoneId]("partition/", "/")
+    zone_members = KeyOf[ZoneId]("members/", "/")
 
     def member(self, partition: PartitionId, node: str) -> str:
         return f"{self.members}{partition.zone_id}/{partition.partition}/{node}"
@@ -209,8 +183,7 @@ class Keyspace:
 
     all_given_up = KeyBelow("given_up/")
 
-    def zone_given_up(self, zone_id: ZoneId) -> str:
-        return f"{self.all_given_up}{zone_id}/"
+    zone_given_up = KeyOf[ZoneId]("given_up/", "/")
 
     def given_up(self, partition: PartitionId) -> str:
         """Joiners that the partition's move went on without. It is beside the partitions: controllers watch all
@@ -240,13 +213,10 @@ class Keyspace:
         """Its heartbeats."""
         return f"{self.exchange_servers}{name}/{incarnation}"
 
-    def finished(self, name: str) -> str:
-        """It outlives the server's incarnations."""
-        return f"{self.exchange_finished}{name}"
-
-    def eviction(self, name: str) -> str:
-        """There while the ring is about to remove the server."""
-        return f"{self.exchange_evictions}{name}"
+    # It outlives the server's incarnations.
+    finished = KeyOf[str]("exchange/finished/")
+    # There while the ring is about to remove the server.
+    eviction = KeyOf[str]("exchange/evicting/")
 
     def suspicion(self, who: str, whom: str) -> str:
         return f"{self.exchange_suspects}{who}/{whom}"

@@ -1,12 +1,10 @@
-"""What nodes and members say of themselves in the metastore: small JSON documents with a version field.
+"""What nodes, members and processes say of themselves in the metastore: small JSON documents with a version
+field.
 
 Who writes what: a node writes its own ``nodes/<name>`` (under its lease) and its own ``members/...`` keys; the
 agent beside a group's leader writes ``partition/.../configuration``; the first agent that sees every initial
-member reserved writes ``partition/.../group``, once.
-
-What processes tell of themselves, for every server's /readyz.
-
-Changes of peers that do not succeed, as leaders' nodes tell them: the newest few, in a record a node.
+member reserved writes ``partition/.../group``, once. Each process writes a record for every server's /readyz,
+and each node one of the newest changes of peers that do not succeed.
 """
 
 from __future__ import annotations
@@ -256,6 +254,10 @@ class ConfigurationRecord(Record):
     """What a copy takes on disk, rounded (``rounded_size``); 0 until it is known."""
     generation: int = 0
     """Of the group that committed it; terms are compared within one generation."""
+
+    @property
+    def voters(self) -> frozenset[str]:
+        return frozenset(name for name, member in self.members.items() if member.role is MemberRole.VOTER)
 
 
 ConfigurationRecord.codec = Codec(ConfigurationRecord, required=("members", "reason"), remembered=REMEMBERED)

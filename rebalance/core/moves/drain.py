@@ -8,8 +8,8 @@ from enum import Enum
 
 from catalog.core.codec import Codec, Record
 from catalog.core.quorum import majority
-from rebalance.core.keyspace.records import MemberRole, MemberState
-from rebalance.core.moves.move_status import PartitionView, StoreOwners
+from rebalance.core.keyspace.records import MemberState
+from rebalance.core.moves.move_status import PartitionView, StoreOwners, listed_nodes, voters_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,15 +54,7 @@ def losses(view: PartitionView, node: str, alive: frozenset[str]) -> Iterator[tu
     if view.owners is not None:
         yield from _losses_of_copies(view.owners, node, alive)
         return
-    configuration = view.configuration
-    if configuration is not None and configuration.members:
-        listed = frozenset(configuration.members)
-        voters = frozenset(
-            name for name, member in configuration.members.items() if member.role is MemberRole.VOTER
-        )
-    else:
-        listed = view.stable.nodes if view.stable is not None else frozenset()
-        voters = frozenset(view.stable.peers) if view.stable is not None else frozenset()
+    configuration, listed, voters = view.configuration, listed_nodes(view), voters_of(view)
     if node not in listed:
         return
     running = frozenset(

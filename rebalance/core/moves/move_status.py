@@ -1,8 +1,7 @@
 """Where a partition's move is and, when it does not go on, why: every state names its cause.
 
-The phases of a partition's rebalance, each with its trigger, its steps and its result (I3A-028).
-
-Derived from the keys alone, so it can be read at any time, also after a restart: a phase that is over shows
+The phases of a rebalance are here, too, each with its trigger, its steps and its result (I3A-028). They are
+derived from the keys alone, so it can be read at any time, also after a restart: a phase that is over shows
 what came of it, one that runs what was done so far and what it waits for.
 """
 
@@ -27,7 +26,6 @@ from rebalance.core.keyspace.records import (
     GivenUpRecord,
     KeptRecord,
     MemberRecord,
-    MemberRole,
     MemberState,
     Stage,
 )
@@ -129,8 +127,21 @@ def given_up_of(record: GivenUpRecord | None, processed: int | None) -> tuple[st
 
 def committed_voters(view: PartitionView) -> frozenset[str]:
     """Voters of the configuration that the group has committed, as published; empty before there is one."""
-    members = view.configuration.members if view.configuration is not None else {}
-    return frozenset(name for name, member in members.items() if member.role is MemberRole.VOTER)
+    return view.configuration.voters if view.configuration is not None else frozenset()
+
+
+def voters_of(view: PartitionView) -> frozenset[str]:
+    """Voters of the configuration that the group has committed; before there is one those of stable."""
+    if view.configuration is not None and view.configuration.members:
+        return view.configuration.voters
+    return frozenset(view.stable.peers) if view.stable is not None else frozenset()
+
+
+def listed_nodes(view: PartitionView) -> frozenset[str]:
+    """Members of the configuration that the group has committed; before there is one the nodes of stable."""
+    if view.configuration is not None and view.configuration.members:
+        return frozenset(view.configuration.members)
+    return nodes_of(view.stable)
 
 
 def unseen_voters(view: PartitionView, alive: frozenset[str]) -> frozenset[str]:

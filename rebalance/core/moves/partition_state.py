@@ -5,12 +5,10 @@ a quorum. A learner is judged by its mirror, for it has no member. "Every replic
 that the assignments ask for now, so that a zone of REPLICAS ALL is available once each data node has its
 replica; and what the placement asks for and nobody is making is missed (``shortfall_of``).
 
-What the metrics tell of one partition: a pure reading of its view.
-
-Whether a partition has the majority of its voters now: a fact of its own, beside what it waits for.
-
-A cause names one reason among several, and a move or a reset may stand before it. This counts instead: the
-voters of ``stable`` whose node lives and whose member runs, against the majority of them.
+``PartitionFacts`` is what the metrics tell of one partition. Whether it has the majority of its voters is a
+fact of its own: a cause names one reason among several, and a move or a reset may stand before it.
+``voter_count`` counts instead: the voters of ``stable`` whose node lives and whose member runs, against the
+majority of them.
 """
 
 from __future__ import annotations
@@ -23,14 +21,16 @@ from catalog.core.quorum import majority
 from rebalance.core.assignments.assignment import nodes_of
 from rebalance.core.causes.cause import Cause, cause_of, labels_of
 from rebalance.core.causes.cause_table import PERMITTED
-from rebalance.core.keyspace.records import MemberRecord, MemberRole, MemberState, MirrorRecord, Stage
+from rebalance.core.keyspace.records import MemberRole, MemberState, MirrorRecord, Stage
 from rebalance.core.moves.move_status import (
     MoveState,
     MoveStatus,
     PartitionView,
     StoreOwners,
+    listed_nodes,
     partition_status,
     shortfall_of,
+    voters_of,
 )
 from rebalance.core.partition_maps.partition_map import CopyState
 
@@ -165,14 +165,8 @@ def global_state(view: PartitionView, alive: frozenset[str]) -> GlobalState:
     if view.owners is not None:
         return _global_of_owners(view, view.owners, alive)
     mirrors = {node for node, member in view.members.items() if node in alive and member.is_mirroring}
-    expected = view.stable.nodes if view.stable is not None else frozenset()
-    if view.configuration is not None and view.configuration.members:
-        members = view.configuration.members
-        voters = frozenset(node for node, member in members.items() if member.role is MemberRole.VOTER)
-        serving = frozenset(node for node in members if _answers(view.members.get(node), node, alive))
-    else:
-        voters = frozenset(view.stable.peers) if view.stable is not None else frozenset()
-        serving = frozenset(node for node in expected if _answers(view.members.get(node), node, alive))
+    expected, voters = nodes_of(view.stable), voters_of(view)
+    serving = listed_nodes(view) & alive & _running(view)
     if not serving and not mirrors:
         return GlobalState.UNAVAILABLE
     if not voters or len(voters & serving) < majority(len(voters)):
@@ -213,13 +207,13 @@ def _owner_copies(owners: StoreOwners, assigned: frozenset[str], alive: frozense
 def _global_of_owners(view: PartitionView, owners: StoreOwners, alive: frozenset[str]) -> GlobalState:
     if owners.is_lost or owners.is_resting or not owners.leader:
         return GlobalState.UNAVAILABLE
-    expected = view.stable.nodes if view.stable is not None else frozenset()
+    expected = nodes_of(view.stable)
     healthy = {node for node in expected if _owner_state(owners, node, alive) is LocalState.HEALTHY}
     return _of_serving(view, alive, is_whole=bool(expected) and healthy == expected)
 
 
-def _answers(member: MemberRecord | None, node: str, alive: frozenset[str]) -> bool:
-    return member is not None and node in alive and member.state is MemberState.RUNNING
+def _running(view: PartitionView) -> frozenset[str]:
+    return frozenset(node for node, member in view.members.items() if member.state is MemberState.RUNNING)
 
 
 @dataclass(frozen=True, slots=True)
@@ -246,12 +240,7 @@ def voter_count(view: PartitionView, alive: frozenset[str]) -> VoterCount | None
     if view.configuration is None:
         return None  # Its group has never had a leader, so it has had no majority to lose.
     voters = frozenset(view.stable.peers)
-    running = [
-        node
-        for node in voters & alive
-        if node in view.members and view.members[node].state is MemberState.RUNNING
-    ]
-    return VoterCount(len(running), majority(len(voters)))
+    return VoterCount(len(voters & alive & _running(view)), majority(len(voters)))
 
 
 def lacks_majority(view: PartitionView, alive: frozenset[str]) -> bool:

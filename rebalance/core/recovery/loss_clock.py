@@ -16,8 +16,7 @@ from dataclasses import dataclass, field, replace
 
 from catalog.core.quorum import majority
 from rebalance.core.keyspace.readable import Unreadable
-from rebalance.core.keyspace.records import MemberRole
-from rebalance.core.moves.move_status import PartitionView, unseen_voters
+from rebalance.core.moves.move_status import PartitionView, committed_voters, unseen_voters
 from rebalance.core.topology.fencing import FenceRecord, reset_after_ms
 
 NOT_FENCED = "NOT_FENCED"
@@ -165,8 +164,7 @@ def possible_configurations(view: PartitionView, absent: Collection[str]) -> tup
     """
     members = view.configuration.members if view.configuration is not None else {}
     stable = view.stable.peers if view.stable is not None else ()
-    voters = frozenset(name for name, member in members.items() if member.role is MemberRole.VOTER)
-    voters = voters or frozenset(stable)
+    voters = committed_voters(view) or frozenset(stable)
     kept = frozenset(view.pending.peers) if view.pending is not None else voters
     leaving = {name for name in voters if name in members and members[name].leaving}
     leaving |= {name for name in voters - kept if name in absent}

@@ -8,13 +8,11 @@ refused where that would cost the majority.
 
 What is in the way is raised as ``RefusedError`` with a kind of its own; a plan that is returned was checked.
 
-Every copy of a partition on a living node, compared in one unit: the data revision (R2).
-
-*Voters* and *joiners* are members of the configuration that the group has committed, broken processes included;
-a joiner was catching up to vote. *Learners* are mirrors that have a whole first copy. *Kept* copies are of
-members that have left. A copy is usable while it is whole, has reported how far it goes and belongs to the
-newest generation that anybody knows of; any other one says why it is not, and some of these may be used by
-name.
+Copies on living nodes are compared in one unit, the data revision (R2). *Voters* and *joiners* are members of
+the configuration that the group has committed, broken processes included; a joiner was catching up to vote.
+*Learners* are mirrors that have a whole first copy. *Kept* copies are of members that have left. A copy is
+usable while it is whole, has reported how far it goes and belongs to the newest generation that anybody knows
+of; any other one says why it is not, and some of these may be used by name.
 """
 
 from __future__ import annotations
@@ -27,7 +25,7 @@ from catalog.core.errors import ErrorKind, RefusedError
 from catalog.core.quorum import majority
 from rebalance.core.assignments.assignment import Assignments, shortfall
 from rebalance.core.keyspace.records import LogPosition, MemberRecord, MemberRole, MemberState, MirrorRecord
-from rebalance.core.moves.move_status import PartitionView, unseen_voters
+from rebalance.core.moves.move_status import PartitionView, unseen_voters, voters_of
 
 DATA_LOST = "DATA_LOST"
 FIRST_DATA_REVISION = 2
@@ -86,14 +84,6 @@ def candidates_of(view: PartitionView, alive: frozenset[str]) -> tuple[ResetCand
         if copy.is_whole or copy.node not in copies:
             copies[copy.node] = copy
     return _ranked(_of_newest_generation(view, (*copies.values(), *_kept(view, alive))))
-
-
-def voters_of(view: PartitionView) -> frozenset[str]:
-    """Voters of the configuration that the group has committed; before there is one those of stable."""
-    if view.configuration is not None and view.configuration.members:
-        members = view.configuration.members.items()
-        return frozenset(node for node, member in members if member.role is MemberRole.VOTER)
-    return frozenset(view.stable.peers) if view.stable is not None else frozenset()
 
 
 def possible_voters(view: PartitionView, alive: frozenset[str]) -> frozenset[str]:

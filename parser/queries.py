@@ -247,9 +247,9 @@ class ReadPiece:
     lines: Lines
 
 
-def parse_statement(text: str, limits: ScriptLimits = DEFAULT_LIMITS) -> QueryPiece:
+def parse_statement(text: str, limits: ScriptLimits = DEFAULT_LIMITS, stop: StopFlag = NEVER) -> QueryPiece:
     """The one statement of ``text``. Raises ParseError, MULTIPLE_STATEMENTS when there are more."""
-    pieces = cut_script(text, limits)
+    pieces = cut_script(text, limits, stop)
     if not pieces:
         raise nothing_found(text)
     if len(pieces) > 1:

@@ -17,14 +17,14 @@ from parser.text import DEFAULT_LIMITS, NEVER, Lines, ScriptLimits, SourceMap, S
 DIALECT = ZoneDdl()
 
 
-def parse_ddl(text: str, limits: ScriptLimits = DEFAULT_LIMITS) -> tuple[Command, ...]:
+def parse_ddl(text: str, limits: ScriptLimits = DEFAULT_LIMITS, stop: StopFlag = NEVER) -> tuple[Command, ...]:
     """All statements of a script, at least one, in order.
 
     The script is read whole before anything is returned: either every statement is understood or none is.
     Raises ParseError, always with line and column, and with the 1-based number of the statement.
     """
     commands: list[Command] = []
-    for command, _ in parse_each(text, limits):
+    for command, _ in parse_each(text, limits, stop):
         if isinstance(command, ParseError):
             raise command
         commands.append(command)

@@ -1,6 +1,6 @@
 """Puts and gets by partition, whatever keeps its copies: the server's routes ask here.
 
-Reads of single copies of a store zone's partition, each from its own server.
+Single copies of a store zone's partition are read each from its own server.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
-"""Registration of a process, with the address of its metrics: a key of its own, under a lease of its own.
+"""A process's key in the metastore, for every server's /readyz: what it is, and its troubles.
 
-Troubles inside a process, for every server's /readyz: a key of its own, under the process's lease.
+A process that registers, with the address of its metrics, has a lease of its own for it; any other one writes
+its troubles alone, under a lease that it has.
 """
 
 from __future__ import annotations

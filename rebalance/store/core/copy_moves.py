@@ -1,9 +1,8 @@
 """Moves of this server's copies: changes made by full messages, filling, levelling, clearing and giving up.
 
 A copy has one step under way at a time: a request, or something on its way to the disk. ``life`` makes void
-what was begun before an exchange gave the copy another order.
-
-Servers of lost partitions, where the zone's policy has them served with what is left (PME-095).
+what was begun before an exchange gave the copy another order. Lost partitions are served with what is left of
+them where the zone's policy says so (PME-095).
 """
 
 from __future__ import annotations
@@ -226,8 +225,7 @@ class CopyMoves:
 
     def _empty(self, copy: ServedCopy) -> None:
         """Empty a copy at once and whole, as damaged data may have any position."""
-        copy.tail = copy.stream = copy.stored = copy.log_start = NO_RECORD
-        copy.epochs, copy.is_clean = (), True
+        copy.empty()
         self._books.disk.add(DropCopy(copy.partition))
 
     def _end_filling(self, copy: ServedCopy) -> None:
@@ -367,23 +365,19 @@ class CopyMoves:
                 continue
             elif copy.filling is None:
                 if books.reader.has_older(partition, _EVERYTHING):
-                    self._clear_batch(copy)
+                    copy.filling = Filling(
+                        NO_RECORD, _EVERYTHING, step=FillStep.STORE, stage=SupplyStage.RELOAD
+                    )
+                    batch = ClearBatch(partition, _EVERYTHING, books.limits.batch_bytes)
+                    books.disk.add_bulk(batch, stored=StepStored(partition, copy.life))
                 elif books.takes_records:
                     copy.state = CopyState.EVICTED
-                    copy.tail = copy.stream = copy.stored = copy.log_start = NO_RECORD
-                    copy.epochs, copy.is_clean = (), True
+                    copy.empty()
                     # A transaction that is under way may still bring what it was filled with.
                     books.disk.add(DropCopy(partition), KeepHead(partition, copy.head))
                     self.sequence += 1
                     books.changed = True
                     self._renting.discard(partition)
-
-    def _clear_batch(self, copy: ServedCopy) -> None:
-        copy.filling = Filling(NO_RECORD, _EVERYTHING, step=FillStep.STORE, stage=SupplyStage.RELOAD)
-        self._books.disk.add_bulk(
-            ClearBatch(copy.partition, _EVERYTHING, self._books.limits.batch_bytes),
-            stored=StepStored(copy.partition, copy.life),
-        )
 
     def own(self, copy: ServedCopy) -> None:
         """Filled, and its stream is at least where its rows are: asked of the disk, told when it is there."""

@@ -1,7 +1,8 @@
-"""Mark of what a server has finished, on its disk: it does not serve under a metastore that was restored from
-an earlier state until an operator has adopted it.
+"""Marks on a server's disk: what it has finished, and which lives of zone ids its copies are of.
 
-Lives of zone ids that this server's copies are of: a token on its disk, and the copies at rest.
+By the first it does not serve under a metastore that was restored from an earlier state until an operator has
+adopted it, by the second not with the copies of a lost zone. Copies of a zone that both stores were restored
+without are at rest.
 """
 
 from __future__ import annotations

@@ -1,13 +1,12 @@
 """State of filling or levelling a copy: the step under way, the server asked, and a supplier's answers.
 
-Pace of filling copies on one server: the bandwidth limits of moves, kept by the receiver.
-
-Every server may receive a node's rate, and its part of the cluster's. From one supplier it takes no more than
-an equal part of a node's rate, so that all who ask one supplier together take no more than that. Parts are
-those of the servers that have copies to be filled by the last exchange: a server that joins alone takes all of
-a rate. So limits are never passed by more than what is on its way. They are not reached where some of these
-servers have been filled already, until the next exchange, or ask different suppliers. Levelling waits for none
-of them: a partition is not served meanwhile.
+The receiver keeps the bandwidth limits of moves, which set the pace of filling copies. Every server may receive
+a node's rate, and its part of the cluster's. From one supplier it takes no more than an equal part of a node's
+rate, so that all who ask one supplier together take no more than that. Parts are those of the servers that have
+copies to be filled by the last exchange: a server that joins alone takes all of a rate. So limits are never
+passed by more than what is on its way. They are not reached where some of these servers have been filled
+already, until the next exchange, or ask different suppliers. Levelling waits for none of them: a partition is
+not served meanwhile.
 """
 
 from __future__ import annotations

@@ -51,6 +51,9 @@ class LogRecord:
     time_ms: int
     changes: tuple[KeyChange, ...]
 
+    def follows(self, last: StorePosition) -> bool:
+        return self.previous == last and self.position.counter == last.counter + 1
+
     @property
     def size(self) -> int:
         """Bytes of keys, values and id, without what stores them."""
@@ -116,13 +119,7 @@ class CopyHead:
         """Return the head after records that follow ``tail``. Raises ValueError for one that does not."""
         tail, epochs = self.tail, self.epochs
         for record in records:
-            if record.previous != tail or record.position.counter != tail.counter + 1:
-                raise ValueError(
-                    f"record {record.position} follows {record.previous}, and the log ends at {tail}"
-                )
-            if not epochs or epochs[-1].epoch < record.position.epoch:
-                epochs = (*epochs, EpochStart(record.position.epoch, tail.counter))
-            tail = record.position
+            epochs, tail = extended(epochs, tail, record), record.position
         return replace(self, tail=tail, epochs=epochs)
 
     def holds(self, position: StorePosition) -> bool:
@@ -130,6 +127,20 @@ class CopyHead:
         return position == NO_RECORD or (
             position.counter <= self.tail.counter and position_at(self.epochs, position.counter) == position
         )
+
+
+def extended(epochs: EpochTable, tail: StorePosition, record: LogRecord) -> EpochTable:
+    """The epochs of a log once a record follows ``tail``. Raises ValueError for one that does not."""
+    if not record.follows(tail):
+        raise ValueError(f"record {record.position} follows {record.previous}, and the log ends at {tail}")
+    return reaching(epochs, tail, record.position)
+
+
+def reaching(epochs: EpochTable, tail: StorePosition, position: StorePosition) -> EpochTable:
+    """The epochs of a log that goes on from ``tail`` to ``position``."""
+    if epochs and epochs[-1].epoch >= position.epoch:
+        return epochs
+    return (*epochs, EpochStart(position.epoch, tail.counter))
 
 
 def position_at(epochs: EpochTable, counter: int) -> StorePosition:

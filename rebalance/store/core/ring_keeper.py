@@ -1,12 +1,12 @@
-"""The leading controller's part of the ring: who joins, who failed, whom others suspect.
+"""The leading controller's part of the ring: who joins, who failed, whom others suspect, and which zones there
+are.
 
 Pure: what it saw of etcd and its own clock in, guarded actions out. A controller that begins to lead begins its
 clocks anew, so it fails nobody too early.
 
-The leading controller's part of the ring that concerns zones: which begin and end, and whose lists are new.
-
-Pure. A zone's ideal lists are read by servers as of the revision that its event names; so an event is due
-where the lists of now are other ones than those of that revision. Another loss policy goes the same way.
+Zones begin and end, and their lists change. A zone's ideal lists are read by servers as of the revision that
+its event names; so an event is due where the lists of now are other ones than those of that revision. Another
+loss policy goes the same way.
 """
 
 from __future__ import annotations

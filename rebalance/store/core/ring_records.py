@@ -1,13 +1,11 @@
-"""Events of the ring as they are kept in etcd, and what a server reads when it starts.
+"""Events of the ring, its state and results of exchanges, as values of keys and as they are read from them.
 
-``exchange/events/<number>`` is one guarded sequence; ``exchange/ring`` is a snapshot of its state now and then.
+``exchange/events/<number>`` is one guarded sequence; ``exchange/ring`` is a snapshot of its state now and then
+(``tech-notes/keyspace.md``). Every document is one of ``catalog.core.codec``: JSON with a version ``v``.
+Versions are texts as "6.1". Results name thousands of partitions, so theirs are rows without names and come in
+chunks.
 
-Events of the ring, its state and results of exchanges as values of keys (``tech-notes/keyspace.md``).
-
-Every document is one of ``catalog.core.codec``: JSON with a version ``v``. Versions are texts as "6.1". Results
-name thousands of partitions, so theirs are rows without names and come in chunks.
-
-Reads of the ring's keys, for servers and controllers alike: results in their order, the lists of a zone.
+Servers and controllers read alike: results in their order, the lists of a zone.
 """
 
 from __future__ import annotations

@@ -1,11 +1,9 @@
 """State that the parts of a store server's core share: its copies, disk queue and clock, and the effects to
 hand to the shell.
 
-Time until which a server may serve: its own heartbeats, by its own clock.
-
-A heartbeat counts from when it was *sent*: the controller sees it later than that, and fails the server a TTL
-after it saw it. So a server that looks at the clock last, right before an answer goes out, has stopped before
-anybody else leads.
+A server may serve for a time that its own heartbeats give, by its own clock. A heartbeat counts from when it
+was *sent*: the controller sees it later than that, and fails the server a TTL after it saw it. So a server that
+looks at the clock last, right before an answer goes out, has stopped before anybody else leads.
 """
 
 from __future__ import annotations

@@ -7,10 +7,11 @@ and have none left when it is clean again. Of such a copy only what is there is 
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterator
+from collections.abc import Callable, Container, Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from itertools import pairwise
+from typing import TypeVar
 
 from rebalance.core.partition_maps.partition_map import NO_RECORD, CopyState, StorePosition
 from rebalance.store.core.disk_changes import StoreReader
@@ -22,6 +23,9 @@ from rebalance.store.core.log_records import (
     StoredWriteId,
     position_at,
 )
+
+K = TypeVar("K")
+T = TypeVar("T")
 
 READ_BYTES = 1 << 20
 
@@ -75,14 +79,15 @@ def check_copy(reader: StoreReader, partition: PartitionKey, head: CopyHead | No
         return CopyCheck(partition, None, defects=(defect,))
     defects = list(_table_defects(head))
     log = _Log()
+    records = _all(reader.records, partition, NO_RECORD, lambda record: record.position)
     # All of it is read in any case, as it fills ``log``.
-    log_defects = list(_log_defects(head, _records(reader, partition), log))
+    log_defects = list(_log_defects(head, records, log))
     keys: set[bytes] = set()
-    for row in _rows(reader, partition):
+    for row in _all(reader.rows, partition, b"", lambda row: row.key):
         keys.add(row.key)
         defects += _row_defects(head, log, row)
     writes: set[str] = set()
-    for entry in _ids(reader, partition):
+    for entry in _all(reader.ids, partition, b"", lambda entry: entry.write.encode()):
         writes.add(entry.write)
         if head.is_clean:
             defects += _id_defects(head, log, entry)
@@ -115,7 +120,7 @@ def _log_defects(head: CopyHead, records: Iterator[LogRecord], log: _Log) -> Ite
         position = record.position
         if position <= head.log_start:
             yield _defect(DefectCode.LOG_END, position, f"a record of before the log's start {head.log_start}")
-        elif not _follows(record, last) and (is_filled or last != head.tail):
+        elif not record.follows(last) and (is_filled or last != head.tail):
             yield _defect(DefectCode.LOG_GAP, position, f"follows {record.previous}; the one before is {last}")
         if position.epoch < last.epoch:
             yield _defect(DefectCode.EPOCH_ORDER, position, f"the record before it is {last}")
@@ -129,10 +134,6 @@ def _log_defects(head: CopyHead, records: Iterator[LogRecord], log: _Log) -> Ite
             log.values[change.key] = position, None if change.value is None else hash(change.value)
     if last < head.tail or (is_filled and last != head.tail):
         yield _defect(DefectCode.LOG_END, last, f"the log ends here; the head's last record is {head.tail}")
-
-
-def _follows(record: LogRecord, last: StorePosition) -> bool:
-    return record.previous == last and record.position.counter == last.counter + 1
 
 
 def _row_defects(head: CopyHead, log: _Log, row: StoredRow) -> Iterator[CopyDefect]:
@@ -164,22 +165,13 @@ def _defect(code: DefectCode, place: object, detail: str) -> CopyDefect:
     return CopyDefect(code, text, detail)
 
 
-def _records(reader: StoreReader, partition: PartitionKey) -> Iterator[LogRecord]:
-    after = NO_RECORD
-    while batch := reader.records(partition, after, READ_BYTES):
+def _all(
+    read: Callable[[PartitionKey, K, int], Sequence[T]],
+    partition: PartitionKey,
+    after: K,
+    key: Callable[[T], K],
+) -> Iterator[T]:
+    """All entries that ``read`` gives in batches, each beginning after the ``key`` of the last one."""
+    while batch := read(partition, after, READ_BYTES):
         yield from batch
-        after = batch[-1].position
-
-
-def _rows(reader: StoreReader, partition: PartitionKey) -> Iterator[StoredRow]:
-    after = b""
-    while batch := reader.rows(partition, after, READ_BYTES):
-        yield from batch
-        after = batch[-1].key
-
-
-def _ids(reader: StoreReader, partition: PartitionKey) -> Iterator[StoredWriteId]:
-    after = b""
-    while batch := reader.ids(partition, after, READ_BYTES):
-        yield from batch
-        after = batch[-1].write.encode()
+        after = key(batch[-1])

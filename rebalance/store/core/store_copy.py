@@ -1,11 +1,10 @@
 """One copy on a store server while the server runs: what its head says, its stream of writes, and its role.
 
-A partition's primary: which writes are pending, who has acknowledged what, and what waits for them.
+A primary knows which writes are pending, who has acknowledged what, and what waits for them. Pure: positions
+in, outcomes out. A write is settled when every copy that is waited for, this one included, has it on its disk;
+only then it is answered, and only then reads of its keys go on.
 
-Pure: positions in, outcomes out. A write is settled when every copy that is waited for, this one included, has
-it on its disk; only then it is answered, and only then reads of its keys go on.
-
-List of a server's copies, for people: packed columns, and the rows that they stand for.
+A server lists its copies for people in packed columns.
 """
 
 from __future__ import annotations
@@ -18,7 +17,15 @@ from dataclasses import dataclass, field
 from catalog.core.zone import ZoneId
 from rebalance.core.partition_maps.partition_map import NO_RECORD, CopyReport, CopyState, StorePosition
 from rebalance.store.core.filling import Filling, epochs_until
-from rebalance.store.core.log_records import CopyHead, EpochStart, EpochTable, LogRecord, PartitionKey, WriteId
+from rebalance.store.core.log_records import (
+    CopyHead,
+    EpochTable,
+    LogRecord,
+    PartitionKey,
+    WriteId,
+    extended,
+    reaching,
+)
 from rebalance.store.core.store_messages import CopiesAnswer, ReadRequest, RefillAnswer
 
 Asker = tuple[int, int, bool]
@@ -183,20 +190,18 @@ class ServedCopy:
 
     def extend(self, record: LogRecord) -> None:
         """The complete part goes on with a record. Raises ValueError for one that does not follow."""
-        if record.previous != self.tail or record.position.counter != self.tail.counter + 1:
-            raise ValueError(
-                f"record {record.position} follows {record.previous}, and the log ends at {self.tail}"
-            )
-        if not self.epochs or self.epochs[-1].epoch < record.position.epoch:
-            self.epochs = (*self.epochs, EpochStart(record.position.epoch, self.tail.counter))
-        self.tail = record.position
+        self.epochs, self.tail = extended(self.epochs, self.tail, record), record.position
 
     def joined_up(self) -> None:
         """A copy that is filled up to where its stream began owns all of it."""
-        if self.stream > self.tail and (not self.epochs or self.epochs[-1].epoch < self.stream.epoch):
-            self.epochs = (*self.epochs, EpochStart(self.stream.epoch, self.tail.counter))
-        self.tail = max(self.tail, self.stream)
+        if self.stream > self.tail:
+            self.epochs, self.tail = reaching(self.epochs, self.tail, self.stream), self.stream
         self.state, self.is_clean, self.filling = CopyState.OWNING, True, None
+
+    def empty(self) -> None:
+        """Nothing of the copy is left."""
+        self.tail = self.stream = self.stored = self.log_start = NO_RECORD
+        self.epochs, self.is_clean = (), True
 
     def rewind(self, to: StorePosition) -> None:
         self.tail = to

@@ -1,9 +1,7 @@
-"""One connection of a store server: frames in, frames out.
+"""One connection of a store server: frames in, frames out, in wire format 1.
 
 What is sent while the socket takes nothing waits and goes as one frame afterwards: batches are made by what
 waits, never by a timer.
-
-Messages as bytes, wire format 1.
 
 A frame is its length (4 bytes, big-endian), then a msgpack array of [tag, message]. A message is a map of its
 fields by name: msgspec reads and writes the core's own classes so, which takes a third of the time of shorter

@@ -4,10 +4,9 @@ Crash safety is LMDB's: a transaction is written beside what it replaces and syn
 is written and synced. So none of the flags that leave a sync out is used, and a process that is killed at any
 moment leaves the last transaction that was reported, or the one after it.
 
-A store whose file cannot be read is moved aside and filled again from others, or left in its place.
-
-What a running server comes upon is noted beside the file; the next start decides. A server begins anew only
-where others are in sync, and live.
+A store whose file cannot be read is moved aside and filled again from others, or left in its place. What a
+running server comes upon is noted beside the file; the next start decides. A server begins anew only where
+others are in sync, and live.
 """
 
 from __future__ import annotations

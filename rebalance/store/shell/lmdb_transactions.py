@@ -4,9 +4,7 @@ Invariant: the position of every id is that of a record in the log, or a key of 
 than a position is found without a look at all ids. Entries of ``bare_ids`` whose id has a later position by
 now, or is gone, mean nothing.
 
-Reader of a store server's disk as of one transaction.
-
-Errors of reading and opening a store.
+The reader sees a store server's disk as of one transaction.
 """
 
 from __future__ import annotations
@@ -112,7 +110,8 @@ class _CopyChanges:
                 self._drop_tombstones(until)
             case DropCopy():
                 for name in OF_COPIES:
-                    self._delete_all(name)
+                    for cursor in self._entries(name):
+                        cursor.delete()
 
     def _get(self, database: str, key: bytes) -> bytes | None:
         return self._txn.get(self._prefix + key, db=self._databases[database])
@@ -158,12 +157,10 @@ class _CopyChanges:
             self._delete("ids", write.encode())
 
     def _drop_tail(self, above: StorePosition, until: StorePosition, keys: tuple[bytes, ...]) -> None:
-        with self._cursor("log") as cursor:
-            there = cursor.set_range(self._prefix + position_after(above))
-            while there and self._is_up_to(cursor, until):
-                record = record_of(cursor.value())
-                self._delete_id_at(record.write, record.position)
-                there = _delete_here(cursor)
+        for cursor in self._entries("log", until, position_after(above)):
+            record = record_of(cursor.value())
+            self._delete_id_at(record.write, record.position)
+            cursor.delete()
         for key in map(row_key, keys):
             row = self._get("rows", key)
             if row is not None and above < row_position(row) <= until:
@@ -173,82 +170,65 @@ class _CopyChanges:
     def _clear(self, until: StorePosition, limit_bytes: int) -> None:
         """Records with their ids, then rows, then ids without a record; at least one of them."""
         left = limit_bytes
-        with self._cursor("log") as cursor:
-            there = cursor.set_range(self._prefix)
-            while left > 0 and there and self._is_up_to(cursor, until):
-                record = record_of(cursor.value())
-                left -= record.size
-                self._delete_id_at(record.write, record.position)
-                there = _delete_here(cursor)
-        with self._cursor("rows") as cursor:
-            there = cursor.set_range(self._prefix)
-            while left > 0 and there and cursor.key().startswith(self._prefix):
-                if row_position(cursor.value()) > until:
-                    there = cursor.next()
-                    continue
+        for cursor in self._entries("log", until):
+            if left <= 0:
+                return
+            record = record_of(cursor.value())
+            left -= record.size
+            self._delete_id_at(record.write, record.position)
+            cursor.delete()
+        for cursor in self._entries("rows"):
+            if left <= 0:
+                return
+            if row_position(cursor.value()) <= until:
                 row = row_of(cursor.key(), cursor.value())
                 left -= row.size
                 self._delete("tombstones", row_key(row.key))
-                there = _delete_here(cursor)
-        with self._cursor("bare_ids") as cursor:
-            there = cursor.set_range(self._prefix)
-            while left > 0 and there and self._is_up_to(cursor, until):
-                write, _ = bare_id_of(cursor.value())
-                left -= len(write)
-                self._delete_id_at(write, position_of(cursor.key()))
-                there = _delete_here(cursor)
+                cursor.delete()
+        for cursor in self._entries("bare_ids", until):
+            if left <= 0:
+                return
+            write, _ = bare_id_of(cursor.value())
+            left -= len(write)
+            self._delete_id_at(write, position_of(cursor.key()))
+            cursor.delete()
 
     def _cut_log(self, until: StorePosition, ids_before_ms: int) -> None:
         """Ids expire in the order of their positions, as the times of a log never go back."""
-        with self._cursor("bare_ids") as cursor:
-            there = cursor.set_range(self._prefix)
-            while there and self._is_up_to(cursor, until):
-                write, time_ms = bare_id_of(cursor.value())
-                if time_ms >= ids_before_ms:
-                    break
-                self._delete_id_at(write, position_of(cursor.key()))
-                there = _delete_here(cursor)
-        with self._cursor("log") as cursor:
-            there = cursor.set_range(self._prefix)
-            while there and self._is_up_to(cursor, until):
-                record = record_of(cursor.value())
-                if record.time_ms < ids_before_ms:
-                    self._delete_id_at(record.write, record.position)
-                else:
-                    bare = bare_id_value(record.write, record.time_ms)
-                    self._put("bare_ids", position_bytes(record.position), bare)
-                there = _delete_here(cursor)
+        for cursor in self._entries("bare_ids", until):
+            write, time_ms = bare_id_of(cursor.value())
+            if time_ms >= ids_before_ms:
+                break
+            self._delete_id_at(write, position_of(cursor.key()))
+            cursor.delete()
+        for cursor in self._entries("log", until):
+            record = record_of(cursor.value())
+            if record.time_ms < ids_before_ms:
+                self._delete_id_at(record.write, record.position)
+            else:
+                bare = bare_id_value(record.write, record.time_ms)
+                self._put("bare_ids", position_bytes(record.position), bare)
+            cursor.delete()
 
     def _drop_tombstones(self, until: StorePosition) -> None:
-        with self._cursor("tombstones") as cursor:
-            there = cursor.set_range(self._prefix)
-            while there and cursor.key().startswith(self._prefix):
-                row = self._txn.get(cursor.key(), db=self._databases["rows"])
-                if row is None or row_position(row) > until:
-                    there = cursor.next()
-                    continue
+        for cursor in self._entries("tombstones"):
+            row = self._txn.get(cursor.key(), db=self._databases["rows"])
+            if row is not None and row_position(row) <= until:
                 self._txn.delete(cursor.key(), db=self._databases["rows"])
-                there = _delete_here(cursor)
+                cursor.delete()
 
-    def _delete_all(self, database: str) -> None:
-        with self._cursor(database) as cursor:
-            there = cursor.set_range(self._prefix)
-            while there and cursor.key().startswith(self._prefix):
-                there = _delete_here(cursor)
-
-    def _cursor(self, database: str) -> lmdb.Cursor[bytes]:
-        return self._txn.cursor(db=self._databases[database])
-
-    def _is_up_to(self, cursor: lmdb.Cursor[bytes], until: StorePosition) -> bool:
-        """Check that the cursor is at an entry of this copy whose key is a position up to ``until``."""
-        key = cursor.key()
-        return key.startswith(self._prefix) and position_of(key) <= until
-
-
-def _delete_here(cursor: lmdb.Cursor[bytes]) -> bool:
-    """Delete the entry at the cursor; True if the cursor is at the next one now."""
-    cursor.delete()
-    return bool(cursor.key())
+    def _entries(
+        self, database: str, until: StorePosition | None = None, first: bytes = b""
+    ) -> Iterator[lmdb.Cursor[bytes]]:
+        """The cursor, at each entry of this copy in turn, from ``first`` on; with ``until`` keys are positions,
+        up to that one. The entry may be deleted at the cursor, which is at the next one then."""
+        with self._txn.cursor(db=self._databases[database]) as cursor:
+            there = cursor.set_range(self._prefix + first)
+            while there and (key := cursor.key()).startswith(self._prefix):
+                if until is not None and position_of(key) > until:
+                    return
+                yield cursor
+                there = cursor.next() if cursor.key() == key else bool(cursor.key())
 
 
 class StoreDiskError(Exception):

@@ -3,9 +3,8 @@ answers says whether another one follows. Each request says how long it is waite
 
 A write keeps its id over all attempts, so it is applied once. It ends with success; with
 ``OutcomeUnknownError`` (40003) only where some attempt may have been applied and no later one told; and with
-``StoreRefusedError`` where nothing was written.
-
-A client's connection to one store server: requests go out as they come, answers come in any order.
+``StoreRefusedError`` where nothing was written. On the connection to one server requests go out as they come,
+and answers come in any order.
 """
 
 from __future__ import annotations
@@ -18,6 +17,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
 from itertools import count
+from typing import TypeVar
 from urllib.parse import quote, unquote, urlsplit
 
 from rebalance.core.backoff import Backoff
@@ -57,6 +57,7 @@ DIAL_S = 2.0
 
 ChannelRequest = ReadRequest | WriteRequest
 ChannelAnswer = StoreAnswer | CopiesAnswer | CopyReadAnswer
+A = TypeVar("A", bound=ChannelAnswer)
 
 
 class StoreUnreachableError(Exception):
@@ -99,25 +100,19 @@ class StoreChannel:
 
     async def ask(self, request: ChannelRequest, limit_s: float) -> StoreAnswer:
         """``request`` gets a number of this connection. Raises StoreUnreachableError."""
-        answer = await self._asked(request, limit_s)
-        assert isinstance(answer, StoreAnswer)
-        return answer
+        return await self._asked(request, limit_s, StoreAnswer)
 
     async def copies(self, limit_s: float, refills: tuple[PartitionKey, ...] = ()) -> CopiesAnswer:
         """All that the server has; ``refills`` are asked of it besides. Raises StoreUnreachableError."""
-        answer = await self._asked(CopiesRequest(0, refills), limit_s)
-        assert isinstance(answer, CopiesAnswer)
-        return answer
+        return await self._asked(CopiesRequest(0, refills), limit_s, CopiesAnswer)
 
     async def read_copy(self, request: CopyReadRequest, limit_s: float) -> CopyReadAnswer:
         """Read the server's own copy, as ``request`` asks. Raises StoreUnreachableError."""
-        answer = await self._asked(request, limit_s)
-        assert isinstance(answer, CopyReadAnswer)
-        return answer
+        return await self._asked(request, limit_s, CopyReadAnswer)
 
     async def _asked(
-        self, request: ChannelRequest | CopiesRequest | CopyReadRequest, limit_s: float
-    ) -> ChannelAnswer:
+        self, request: ChannelRequest | CopiesRequest | CopyReadRequest, limit_s: float, kind: type[A]
+    ) -> A:
         was_sent = False
         loop = asyncio.get_running_loop()
         number = next(self._numbers)
@@ -134,7 +129,9 @@ class StoreChannel:
                     # All that is asked in one round of the loop goes in one frame.
                     self._is_flush_due = True
                     loop.call_soon(self._flush)
-                return await answer
+                given = await answer
+                assert isinstance(given, kind)
+                return given
         except TimeoutError:
             message = f"{self.url}: no answer within {limit_s:.3g} s"
             raise StoreUnreachableError(message, was_sent=was_sent) from None
@@ -267,11 +264,6 @@ class StoreRefusedError(GroupError):
     def __init__(self, message: str, code: AnswerCode) -> None:
         super().__init__(message)
         self.code = code
-
-    @property
-    def is_final(self) -> bool:
-        """Asking again does not help until somebody has done something about it."""
-        return self.code in FINAL
 
 
 class StoreClient:

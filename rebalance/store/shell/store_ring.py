@@ -1,9 +1,7 @@
 """A store server's reads and writes in the metastore: its heartbeat, the ring, targets, results.
 
 Invariants: events are handed on in order without a gap; a result is committed by the creation of one key, in a
-transaction that compares the result before it.
-
-Members of the ring that a server reaches before it joins.
+transaction that compares the result before it. Before a server joins, it looks which members it reaches.
 """
 
 from __future__ import annotations

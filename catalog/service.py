@@ -37,7 +37,6 @@ from catalog.core.statement_batch import (
     settle,
 )
 from catalog.core.zone import NO_ZONE, Zone, ZoneId
-from catalog.core.zone_options import NodeFilters
 from catalog.filters.json_path import JSON_PATH
 from catalog.ports import CommitOutcome, UnitOfWork
 
@@ -66,9 +65,7 @@ class CatalogService:
         unit_of_work: UnitOfWork,
         defaults: ZoneDefaults | None = None,
         checks: Sequence[ChangeCheck] = (),
-        attempts_max: int = ATTEMPTS_MAX,
         pause: Callable[[float], None] = time.sleep,
-        filters: NodeFilters = JSON_PATH,
         authorise: Authorise = allow_nobody,
         held_zone: Callable[[], ZoneId] = lambda: NO_ZONE,
     ) -> None:
@@ -77,9 +74,7 @@ class CatalogService:
         self._unit_of_work = unit_of_work
         self._defaults = defaults or ZoneDefaults()
         self._checks = tuple(checks)
-        self._attempts_max = attempts_max
         self._pause = pause
-        self._filters = filters
         self.authorise = authorise
         self._held_zone = held_zone
 
@@ -91,7 +86,7 @@ class CatalogService:
         stored.
 
         Raises StatementError."""
-        change = apply_command(snapshot, command, topology, self._defaults, filters=self._filters)
+        change = apply_command(snapshot, command, topology, self._defaults, filters=JSON_PATH)
         for check in self._checks:
             check(change, snapshot, topology)
         return change
@@ -129,7 +124,7 @@ class CatalogService:
             fail(waiting, error)
             return
         settle(waiting, is_committed=outcome is CommitOutcome.COMMITTED)
-        given_up = [run for run in waiting if run.conflicts >= self._attempts_max]
+        given_up = [run for run in waiting if run.conflicts >= ATTEMPTS_MAX]
         if given_up:
             fail(given_up, self._conflict())
 
@@ -139,7 +134,7 @@ class CatalogService:
 
         ``restored`` is asked again on each attempt, and refuses by RefusedError.
         """
-        for _ in range(self._attempts_max):
+        for _ in range(ATTEMPTS_MAX):
             base = self._unit_of_work.snapshot()
             entries = (ZoneEntry(EntryKind.WRITTEN, restored(base)),)
             version = NewVersion(base.after(entries), entries, stamp)
@@ -156,7 +151,7 @@ class CatalogService:
         return self.judge(snapshot, command, topology)
 
     def _conflict(self) -> StoreError:
-        message = f"other statements took the next version {self._attempts_max} times in a row"
+        message = f"other statements took the next version {ATTEMPTS_MAX} times in a row"
         return StoreError(ErrorKind.CATALOG_VERSION_CONFLICT, message)
 
     def _resolve(self, base: CatalogSnapshot, versions: Sequence[NewVersion]) -> CommitOutcome:

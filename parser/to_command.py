@@ -89,7 +89,7 @@ def read_command(piece: Piece, lines: Lines, stop: StopFlag = NEVER) -> Command:
 
 
 def read_node(rules: RuleParser, piece: Piece, source: SourceMap, stop: StopFlag) -> Any:
-    """What ``rules`` make of one statement. Raises ParseError, and ReadingStoppedError."""
+    """Read one statement by ``rules``. Raises ParseError, and ReadingStoppedError."""
     rules.source, rules.stop = source, stop
     try:
         (node,) = rules.parse(piece.tokens, piece.text)

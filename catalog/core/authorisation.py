@@ -3,8 +3,6 @@
 Pure. Nothing else in the project compares privileges; whoever asks names a principal, a privilege and an
 object, and gets a decision with its reason in words.
 
-Principals and grants: users, roles, privileges and the objects they are about.
-
 A principal is (source, name): two sources that both know an ANNA know two people (U1). So are two users of the
 catalog of whom the second was made after the first was dropped. Roles are principals of a source of their own,
 because grants name either. A grant of a zone names its id: a later zone of the same name has another one, and a

@@ -3,11 +3,9 @@
 A token is its owner's: it never allows more than the owner may, and no more than its scope lists. One that is
 requested with another token is within that one's scope and lifetime. Times are microseconds since 1970.
 
-Sessions of the console, and links that open one: what the catalog keeps of them. Times are microseconds
-since 1970.
-
-A session ends ``LIFETIME_US`` after its login, ``IDLE_US`` after its last use, or with a logout; the catalog
-ends those of a user whose password or state changes.
+Sessions of the console, and the links that open one, are kept in the same way. A session ends ``LIFETIME_US``
+after its login, ``IDLE_US`` after its last use, or with a logout; the catalog ends those of a user whose
+password or state changes.
 """
 
 from __future__ import annotations
@@ -24,7 +22,7 @@ from catalog.core.authorisation import (
     Held,
     Principal,
     Privilege,
-    holds,
+    lost_privileges,
     privileges_of,
     zone_object,
 )
@@ -116,13 +114,7 @@ def issue(
 
 def is_within(scope: Held | None, outer: Held | None) -> bool:
     """Check that everything that ``scope`` allows, ``outer`` allows, too."""
-    if outer is None:
-        return True
-    if scope is None:
-        return False
-    return all(
-        holds(outer, privilege, target) for target, privileges in scope.items() for privilege in privileges
-    )
+    return outer is None or (scope is not None and not lost_privileges(scope, outer))
 
 
 def reaches(by: AccessToken | None, token: AccessToken) -> bool:

@@ -1,14 +1,7 @@
-"""Rows of the table of errors (``catalog.core.errors``).
+"""Rows of the table of errors (``catalog.core.errors``), and what a row is.
 
-Rows of the table of errors (``catalog.core.errors``): requests that no route sees.
-
-Rows of the table of errors (``catalog.core.errors``): who logs in, with what, and what that allows.
-
-Rows of the table of errors (``catalog.core.errors``): nodes that leave.
-
-Rows of the table of errors (``catalog.core.errors``): statements about users, roles and grants.
-
-Rows of the table of errors (``catalog.core.errors``): the terms of a write of a key.
+By subject: requests that no route sees; logins, and what they allow; nodes that leave; statements about users,
+roles and grants; the terms of a write of a key.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Every error that a statement or a request can end with: one table, one exception tree.
 
-The table (``error_kinds.ErrorKind``) is the only place that knows numeric codes, SQLSTATEs, HTTP statuses and
+The table (``ErrorKind``) is the only place that knows numeric codes, SQLSTATEs, HTTP statuses and
 the types of the SQL protocol; the tree only tells callers apart that must act differently::
 
     StatementError            anything refused on purpose; ``kind`` is the row of the table
@@ -8,14 +8,11 @@ the types of the SQL protocol; the tree only tells callers apart that must act d
     +-- RefusedError          understood, but not possible with this catalog or these nodes: nothing was changed
     +-- StoreError            a store did not answer, kept changing, or the outcome is not known
 
-The table for people is ``catalog/tech-notes/errors.md``, written by ``scripts.errors_page``.
-
-The table of errors: every kind that a statement or a request can end with.
-
-Invariants: numeric codes are unique, have four digits and never change their meaning; the first digit groups
-them (1 text, 2 options, 3 quorum, 4 names, zones and tables, 5 limits, 6 races and outcomes, 7 availability,
-8 requests, 9 internal). 13 and 22 are not used anywhere: some SQL clients give them a meaning of their own.
-5001 was a zone's learners, before the engine had any, and is not used again.
+The table for people is ``catalog/tech-notes/errors.md``, written by ``scripts.errors_page``. Invariants:
+numeric codes are unique, have four digits and never change their meaning; the first digit groups them (1 text,
+2 options, 3 quorum, 4 names, zones and tables, 5 limits, 6 races and outcomes, 7 availability, 8 requests, 9
+internal). 13 and 22 are not used anywhere: some SQL clients give them a meaning of their own. 5001 was a zone's
+learners, before the engine had any, and is not used again.
 """
 
 from __future__ import annotations

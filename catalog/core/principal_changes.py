@@ -7,7 +7,7 @@ that an administrator is left, on the grants as they would be (U12).
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -16,7 +16,6 @@ from catalog.core.authorisation import (
     SYSTEM,
     Grant,
     GrantObject,
-    Grants,
     Membership,
     Principal,
     Privilege,
@@ -51,7 +50,7 @@ from catalog.core.versions import (
     RoleEntry,
     UserEntry,
 )
-from catalog.core.zone_changes import missing_zone
+from catalog.core.zone_changes import missing_zone, nothing
 
 NAME = re.compile(r"[a-z0-9_][a-z0-9_.@+-]{0,62}")
 RESERVED_NAMES = frozenset({"public", "none"})
@@ -63,20 +62,7 @@ HIDDEN_PASSWORD = "********"
 
 def change_principals(snapshot: CatalogSnapshot, command: PrincipalCommand) -> Change:
     """Raises RefusedError."""
-    if isinstance(command, CreateUser):
-        change = _create_user(snapshot, command)
-    elif isinstance(command, AlterUser):
-        change = _alter_user(snapshot, command)
-    elif isinstance(command, DropUser):
-        change = _drop_user(snapshot.grants, command)
-    elif isinstance(command, CreateRole):
-        change = _create_role(snapshot, command)
-    elif isinstance(command, DropRole):
-        change = _drop_role(snapshot.grants, command)
-    elif isinstance(command, ChangeGrants):
-        change = _change_grants(snapshot, command)
-    else:
-        change = _change_members(snapshot.grants, command)
+    change = _CHANGES[type(command)](snapshot, command)
     _check_administrator_left(snapshot, change)
     return change
 
@@ -84,11 +70,8 @@ def change_principals(snapshot: CatalogSnapshot, command: PrincipalCommand) -> C
 def _create_user(snapshot: CatalogSnapshot, command: CreateUser) -> Change:
     _check_name(command.name, "user")
     check_password(command.password, command.name)
-    existing = snapshot.grants.named(command.name.text)
-    if existing is not None and not (command.if_not_exists and not existing.is_role):
-        raise _taken(existing, command.name)
-    if existing is not None:
-        return _nothing(command)
+    if existing := snapshot.grants.named(command.name.text):
+        return _existing(existing, command, is_same=not existing.is_role)
     version = snapshot.version + 1
     principal = local_user(command.name.text, version)
     user = User(principal, _hashed(command.password), command.is_active, version)
@@ -113,9 +96,9 @@ def _alter_user(snapshot: CatalogSnapshot, command: AlterUser) -> Change:
     return _written(command, effect, UserEntry(EntryKind.WRITTEN, altered))
 
 
-def _drop_user(grants: Grants, command: DropUser) -> Change:
+def _drop_user(snapshot: CatalogSnapshot, command: DropUser) -> Change:
     _check_name(command.name, "user")
-    user = grants.user(command.name.text)
+    user = snapshot.grants.user(command.name.text)
     if user is None:
         return _missing_user(command)
     return _written(command, {"op": "drop_user", "user": user.name}, UserEntry(EntryKind.DROPPED, user))
@@ -123,20 +106,17 @@ def _drop_user(grants: Grants, command: DropUser) -> Change:
 
 def _create_role(snapshot: CatalogSnapshot, command: CreateRole) -> Change:
     _check_name(command.name, "role")
-    existing = snapshot.grants.named(command.name.text)
-    if existing is not None and not (command.if_not_exists and existing.is_role):
-        raise _taken(existing, command.name)
-    if existing is not None:
-        return _nothing(command)
+    if existing := snapshot.grants.named(command.name.text):
+        return _existing(existing, command, is_same=existing.is_role)
     one = UserRole(role(command.name.text), created_version=snapshot.version + 1)
     return _written(command, {"op": "create_role", "role": one.name}, RoleEntry(EntryKind.WRITTEN, one))
 
 
-def _drop_role(grants: Grants, command: DropRole) -> Change:
+def _drop_role(snapshot: CatalogSnapshot, command: DropRole) -> Change:
     _check_name(command.name, "role")
-    one = grants.roles.get(role(command.name.text))
+    one = snapshot.grants.roles.get(role(command.name.text))
     if one is None and command.if_exists:
-        return _nothing(command)
+        return nothing(command, None)
     if one is None:
         raise _missing_role(command.name)
     _check_not_ready(one, command.name)
@@ -169,7 +149,8 @@ def _change_grants(snapshot: CatalogSnapshot, command: ChangeGrants) -> Change:
     return _written(command, effect, *entries)
 
 
-def _change_members(grants: Grants, command: ChangeMembers) -> Change:
+def _change_members(snapshot: CatalogSnapshot, command: ChangeMembers) -> Change:
+    grants = snapshot.grants
     for name in command.roles:
         _check_name(name, "role")
         if role(name.text) not in grants.roles:
@@ -271,21 +252,13 @@ def _check_not_ready(one: UserRole, name: Name) -> None:
 
 
 def _written(command: PrincipalCommand, effect: dict[str, Any], *entries: PrincipalEntry) -> Change:
-    return Change(command, applied=True, effect=effect, entries=tuple(_distinct(entries)))
-
-
-def _distinct(entries: Iterable[PrincipalEntry]) -> Iterable[PrincipalEntry]:
-    """A name that is given twice changes once."""
-    return dict.fromkeys(entries)
-
-
-def _nothing(command: PrincipalCommand) -> Change:
-    return Change(command, applied=False, effect={"op": "noop"})
+    # A name that is given twice changes once.
+    return Change(command, applied=True, effect=effect, entries=tuple(dict.fromkeys(entries)))
 
 
 def _missing_user(command: AlterUser | DropUser) -> Change:
     if command.if_exists:
-        return _nothing(command)
+        return nothing(command, None)
     raise _no_user(command.name)
 
 
@@ -297,7 +270,21 @@ def _missing_role(name: Name) -> RefusedError:
     return RefusedError(ErrorKind.ROLE_NOT_FOUND, f"role {name.text} does not exist", name.position)
 
 
-def _taken(existing: Principal, name: Name) -> RefusedError:
+def _existing(existing: Principal, command: CreateUser | CreateRole, *, is_same: bool) -> Change:
+    """Nothing with IF NOT EXISTS, where what exists is the same kind of principal. Raises RefusedError."""
+    if is_same and command.if_not_exists:
+        return nothing(command, None)
     kind = ErrorKind.ROLE_ALREADY_EXISTS if existing.is_role else ErrorKind.USER_ALREADY_EXISTS
     what = "role" if existing.is_role else "user"
-    return RefusedError(kind, f"{what} {name.text} already exists", name.position)
+    raise RefusedError(kind, f"{what} {command.name.text} already exists", command.name.position)
+
+
+_CHANGES: dict[type[PrincipalCommand], Callable[[CatalogSnapshot, Any], Change]] = {
+    CreateUser: _create_user,
+    AlterUser: _alter_user,
+    DropUser: _drop_user,
+    CreateRole: _create_role,
+    DropRole: _drop_role,
+    ChangeGrants: _change_grants,
+    ChangeMembers: _change_members,
+}

@@ -3,12 +3,9 @@
 ``apply_command`` is the only judge of a statement. The service commits what it returns, an offline checker
 only shows it; both get the same answer for the same snapshot, command and nodes.
 
-Changes of a zone that move its data, and their refusal while rebalancing is off (VOL-097).
-
-Limits of today's data nodes, apart from what a zone may be at all.
-
-Kept out of ``apply_command`` on purpose: a statement that these checks refuse is a good statement, and a check
-of a script without a cluster leaves them out.
+Two checks are kept out of ``apply_command`` on purpose: that rebalancing is on for what moves data (VOL-097),
+and that today's data nodes have room. A statement that they refuse is a good statement, and a check of a script
+without a cluster leaves them out.
 """
 
 from __future__ import annotations

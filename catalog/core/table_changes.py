@@ -18,7 +18,6 @@ from catalog.core.messages import (
     DropColumns,
     DropTable,
     Name,
-    Position,
     ProfileName,
     TableCommand,
 )
@@ -209,17 +208,15 @@ def _table(table_id: TableId, command: CreateTable, zone: Zone) -> Table:
     if command.profile:
         profile, position = command.profile.text, command.profile.position
     if profile not in zone.storage_profiles:
-        raise _foreign_profile(profile, zone, position)
+        message = (
+            f"zone {zone.name} has no storage profile '{profile}'; it has {', '.join(zone.storage_profiles)}"
+        )
+        raise RefusedError(ErrorKind.TABLE_STORAGE_PROFILE, message, position)
     key = tuple(name.text for name in _primary_key(command))
     colocation = tuple(name.text for name in command.colocation or ()) or key
     columns = tuple(_column(column) for column in command.columns)
     columns = tuple(replace(column, nullable=column.nullable and column.name not in key) for column in columns)
     return Table(table_id, command.name.text, zone.zone_id, profile, columns, key, colocation)
-
-
-def _foreign_profile(profile: str, zone: Zone, position: Position | None) -> RefusedError:
-    message = f"zone {zone.name} has no storage profile '{profile}'; it has {', '.join(zone.storage_profiles)}"
-    return RefusedError(ErrorKind.TABLE_STORAGE_PROFILE, message, position)
 
 
 def _column(clause: ColumnClause) -> Column:

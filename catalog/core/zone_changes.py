@@ -1,8 +1,7 @@
 """Changes made by each command on zones, in the order of checks that ``apply_command`` promises.
 
-Refusals of a QUORUM SIZE (IEP-022..026; decisions 1-3). Each conflict has a code of its own.
-
-Warnings about a zone that was accepted. Programs can rely on the names of warnings.
+Each conflict of a QUORUM SIZE has a code of its own (IEP-022..026; decisions 1-3). A zone that is accepted may
+have warnings, on whose names programs can rely.
 """
 
 from __future__ import annotations
@@ -268,7 +267,8 @@ def alter_zone(snapshot: CatalogSnapshot, command: AlterZone, surroundings: Surr
     elif zone.quorum_size is not None:
         check_stored_quorum(command, zone.quorum_size, replicas)
     change = _written("alter", command, zone, replace(zone, **given), given, surroundings)
-    if not has_twin(snapshot, zone):
+    # Such names were made before that was refused.
+    if not any(is_confusable(zone.name, other.name) for other in snapshot.zones):
         return change
     message = f'another zone\'s name differs from "{zone.name}" by case only: rename one of them'
     return replace(change, warnings=(*change.warnings, StatementWarning("NAME_CONFUSABLE", message)))
@@ -365,11 +365,6 @@ def _check_engines(zone: Zone, surroundings: Surroundings, position: Position | 
         engines = "; ".join(f"{engine} keeps {', '.join(places)}" for engine, places in sorted(kept.items()))
         message = f"one engine must serve a zone's profiles on all of its nodes, but {engines}"
         raise RefusedError(ErrorKind.STORAGE_PROFILE_ENGINES, message, position)
-
-
-def has_twin(snapshot: CatalogSnapshot, zone: Zone) -> bool:
-    """Check for another zone whose name differs by case only; such were made before that was refused."""
-    return any(is_confusable(zone.name, other.name) for other in snapshot.zones)
 
 
 def _check_distinct(zones: Iterable[Zone], name: Name) -> None:

@@ -461,11 +461,6 @@ def lacking_option(zone: Zone, engines: Iterable[str]) -> EngineOption | None:
     return next((row for row in ENGINE_OPTIONS if any(row.is_lacking(zone, name) for name in known)), None)
 
 
-def has_options(zone: Zone, node: Node) -> bool:
-    """Check that what keeps the zone's profiles on the node has all of the zone's options."""
-    return lacking_option(zone, map(node.engine, zone.storage_profiles)) is None
-
-
 def option_in_the_way(zone: Zone, nodes: Iterable[Node]) -> str:
     """Return why living ``nodes`` that hold a zone's profiles keep no data of it; empty: no option is the
     reason."""
@@ -511,5 +506,7 @@ class NodeFilters(Protocol):
 def may_use(zone: Zone, node: Node, filters: NodeFilters) -> bool:
     """Check that a zone may use a node: its filter, and all of its profiles, kept by an engine that has the
     zone's options (IEP-012). Raises FilterError."""
-    has_profiles = node.holds_profiles(zone.storage_profiles) and has_options(zone, node)
-    return has_profiles and filters.matches(zone.nodes_filter, node)
+    lacks = not node.holds_profiles(zone.storage_profiles) or lacking_option(
+        zone, map(node.engine, zone.storage_profiles)
+    )
+    return not lacks and filters.matches(zone.nodes_filter, node)

@@ -1,6 +1,6 @@
-"""Opaque tokens in the catalog's database: digests of secrets, and what they allow whom.
+"""Opaque tokens, sessions of the console and one-time links in the catalog's database.
 
-Sessions of the console and one-time links in the catalog's database: digests of secrets, and owners.
+Of each the digest of its secret is kept, and its owner; of a token what it allows, too.
 """
 
 from __future__ import annotations

@@ -81,7 +81,9 @@ def write_principal(connection: Connection, entry: CatalogEntry) -> None:
     elif isinstance(entry, GrantEntry):
         _put_or_delete(connection, GRANTS, _grant_row(entry.grant), entry.kind)
     elif isinstance(entry, MembershipEntry):
-        _put_or_delete(connection, ROLE_MEMBERS, _member_row(entry.membership), entry.kind)
+        user = entry.membership.user
+        member = {"role": entry.membership.role.name, "source": user.source, "name": user.name}
+        _put_or_delete(connection, ROLE_MEMBERS, member, entry.kind)
     elif isinstance(entry, ZoneEntry) and entry.kind is EntryKind.DROPPED:
         connection.execute(delete(GRANTS).where(GRANTS.c.zone_id == entry.zone.zone_id))
 
@@ -153,11 +155,6 @@ def _grant_row(grant: Grant) -> dict[str, Any]:
         "zone_id": _NO_ZONE if grant.object.zone_id is None else grant.object.zone_id,
         "privilege": grant.privilege.value,
     }
-
-
-def _member_row(membership: Membership) -> dict[str, Any]:
-    user = membership.user
-    return {"role": membership.role.name, "source": user.source, "name": user.name}
 
 
 def _user(row: RowMapping) -> User:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import astuple, dataclass, fields, replace
 from typing import Any
 
-from sqlalchemy import Connection, RowMapping, Select, Table, func, insert, select
+from sqlalchemy import Connection, RowMapping, Table, func, insert, select
 
 from catalog.core import table as core
 from catalog.core.audit import Action, AuditEntry
@@ -96,9 +96,9 @@ def read_snapshot(
         return known
     snapshot = CatalogSnapshot(
         version=row.version,
-        zones=_zones_at(connection, row.version),
+        zones=tuple(map(_zone, _newest(connection, ZONE_VERSIONS, "zone_id", row.version))),
         next_zone_id=ZoneId(row.next_zone_id),
-        tables=_tables_at(connection, row.version),
+        tables=tuple(map(_table, _newest(connection, TABLE_VERSIONS, "table_id", row.version))),
         next_table_id=core.TableId(row.next_table_id),
         default_zone_id=None if row.default_zone_id is None else ZoneId(row.default_zone_id),
         grants=read_grants(connection, row.version) if version is None else NO_GRANTS,
@@ -200,30 +200,21 @@ def _principal_of(entry: PrincipalEntry) -> str:
     return (entry.grant.grantee if isinstance(entry, GrantEntry) else entry.membership.user).name
 
 
-def _zones_at(connection: Connection, version: int) -> tuple[Zone, ...]:
-    rows = connection.execute(_newest(ZONE_VERSIONS, "zone_id", version)).mappings()
-    return tuple(_zone(row) for row in rows)
-
-
-def _tables_at(connection: Connection, version: int) -> tuple[core.Table, ...]:
-    rows = connection.execute(_newest(TABLE_VERSIONS, "table_id", version)).mappings()
-    return tuple(_table(row) for row in rows)
-
-
-def _newest(table: Table, key: str, version: int) -> Select[Any]:
-    """Select for each key its newest row up to the version, without the dropped."""
+def _newest(connection: Connection, table: Table, key: str, version: int) -> Iterable[RowMapping]:
+    """Read for each key its newest row up to the version, without the dropped."""
     newest = (
         select(table.c[key], func.max(table.c.version).label("version"))
         .where(table.c.version <= version)
         .group_by(table.c[key])
         .subquery()
     )
-    return (
+    query = (
         select(table)
         .join(newest, (table.c[key] == newest.c[key]) & (table.c.version == newest.c.version))
         .where(table.c.dropped.is_(False))
         .order_by(table.c[key])
     )
+    return connection.execute(query).mappings()
 
 
 def _zone(row: RowMapping) -> Zone:

@@ -7,11 +7,9 @@ and what it means where it decides something (``rebalance.core.admission.move_ad
 
 Imports nothing heavy: the command line reads this table before it knows what it is asked for.
 
-Maintenance windows: times of the UTC day in which moves may begin.
-
-A window is written ``22:00-04:00`` (it crosses midnight), or with the days on which it opens: ``Sat,Sun
-22:00-04:00``, ``Mon-Fri 01:00-05:00``. It opens at its first minute and is closed from its last one on; windows
-of one set may overlap.
+Maintenance windows are times of the UTC day in which moves may begin. One is written ``22:00-04:00`` (it
+crosses midnight), or with the days on which it opens: ``Sat,Sun 22:00-04:00``, ``Mon-Fri 01:00-05:00``. It
+opens at its first minute and is closed from its last one on; windows of one set may overlap.
 """
 
 from __future__ import annotations

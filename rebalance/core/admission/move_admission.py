@@ -7,13 +7,12 @@ back, and neither is the creation of a group.
 
 What moves is what has pending. Caps count it from the metastore each time, never from memory.
 
-Bandwidth of moves: token buckets for the bytes of what began lately, of the cluster and of each node.
-
-A bucket holds what a rate gives in ``BURST_S`` seconds. Moves begin while it is not used up, whatever their
-size; each takes the bytes of its copies out, and what is missing comes back at the rate. So a partition that is
-larger than the bucket begins as any other one, and what comes after it waits as long as it takes: nothing waits
-for ever, and over a long time the bytes stay within the rate (over T seconds: at most rate * (T + ``BURST_S``),
-and one partition's more).
+Bandwidth is kept by token buckets for the bytes of what began lately, of the cluster and of each node. A bucket
+holds what a rate gives in ``BURST_S`` seconds. Moves begin while it is not used up, whatever their size; each
+takes the bytes of its copies out, and what is missing comes back at the rate. So a partition that is larger
+than the bucket begins as any other one, and what comes after it waits as long as it takes: nothing waits for
+ever, and over a long time the bytes stay within the rate (over T seconds: at most rate * (T + ``BURST_S``), and
+one partition's more).
 
 Bytes are those of copies at the moment that a move begins; how fast nodes then copy is for the network to say.
 """
@@ -27,7 +26,6 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from copy import copy
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from typing import Any
 
 from catalog.core.codec import Codec, Form, Record, Unknown, mapping, optional, sequence, text
 from catalog.core.zone import ZoneId
@@ -256,10 +254,6 @@ class Limits(LimitValues):
         yield from self.zone_pauses.values()
 
 
-def _read_pauses(document: Any) -> dict[ZoneId, Pause]:
-    return {zone_id_of(name): pause for name, pause in mapping(text, _PAUSE.value)(document).items()}
-
-
 def zone_id_of(name: str) -> ZoneId:
     """Raises ValueError for anything but the id of a zone as it is written in keys."""
     if not re.fullmatch(r"0|[1-9][0-9]{0,17}", name):
@@ -282,7 +276,9 @@ _LIMITS = Codec(
             lambda held: [str(window) for window in held],
         ),
         "zone_pauses": Form(
-            _read_pauses,
+            lambda document: {
+                zone_id_of(name): pause for name, pause in mapping(text, _PAUSE.value)(document).items()
+            },
             lambda held: {str(zone): _PAUSE.document(pause) for zone, pause in sorted(held.items())},
         ),
         "pause": optional(_PAUSE.form),

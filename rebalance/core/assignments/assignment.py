@@ -1,10 +1,10 @@
-"""Who holds a partition: voting peers and learners, in the order that placement prefers them.
+"""The nodes that hold a partition, voting peers and learners in the order that placement prefers, and what is
+missing.
 
-Which replicas of a partition are missing: the one answer for causes, counts, metrics and the filling up.
-
-What is asked for is the newest placement: as many replicas and voters as the zone wants, as far as its data
-nodes go. It is compared with where the partition is going (``planned``, else ``pending``, else ``stable``):
-what is being copied is not missing, what nobody is making is.
+``shortfall`` is the one answer for causes, counts, metrics and the filling up. What is asked for is the newest
+placement: as many replicas and voters as the zone wants, as far as its data nodes go. It is compared with where
+the partition is going (``planned``, else ``pending``, else ``stable``): what is being copied is not missing,
+what nobody is making is.
 """
 
 from __future__ import annotations

@@ -4,11 +4,10 @@ Handlers, plans and reverses read the stored target, so that a controller which 
 writes is continued, not recomputed. The matrix is int32 little-endian, row-major, partitions x replicas,
 indexes into the pointer's nodes; it is cut at row boundaries into chunks below ``CHUNK_BYTES``.
 
-What an operation began from, kept beside its target: sizes, and where partitions stood.
-
-Partitions grow while they are copied, and their stores with them: a plan that is looked at later shall show the
-bytes that it was estimated with, whatever has become of them. An operation that takes the place of one that had
-not come to its end moves what that one has left, too, which the two targets do not tell.
+What an operation began from is kept beside its target: sizes, and where partitions stood. Partitions grow while
+they are copied, and their stores with them: a plan that is looked at later shall show the bytes that it was
+estimated with, whatever has become of them. An operation that takes the place of one that had not come to its
+end moves what that one has left, too, which the two targets do not tell.
 """
 
 from __future__ import annotations

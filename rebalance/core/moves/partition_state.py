@@ -21,7 +21,7 @@ from catalog.core.quorum import majority
 from rebalance.core.assignments.assignment import nodes_of
 from rebalance.core.causes.cause import Cause, cause_of, labels_of
 from rebalance.core.causes.cause_table import PERMITTED
-from rebalance.core.keyspace.records import MemberRole, MemberState, MirrorRecord, Stage
+from rebalance.core.keyspace.records import MemberRole, MemberState, Stage
 from rebalance.core.moves.move_status import (
     MoveState,
     MoveStatus,
@@ -83,12 +83,6 @@ _OF_MIRROR = {
 }
 
 
-def _mirror_state(mirror: MirrorRecord | None) -> LocalState:
-    if mirror is None:
-        return LocalState.INITIALIZING
-    return _OF_MIRROR.get(mirror.state, LocalState.BROKEN)
-
-
 def copies_of(view: PartitionView, alive: AbstractSet[str]) -> AbstractSet[str]:
     """Nodes that are known to have something of the partition. One that is gone cannot say that it has not any
     more: it has as long as the partition counts on it."""
@@ -111,7 +105,8 @@ def local_state(view: PartitionView, node: str, alive: frozenset[str]) -> LocalS
     if node not in alive:
         return LocalState.UNAVAILABLE
     if is_learner(view, node):
-        return _mirror_state(member.mirror)
+        mirror = member.mirror
+        return LocalState.INITIALIZING if mirror is None else _OF_MIRROR.get(mirror.state, LocalState.BROKEN)
     if member.state is MemberState.FAILED:
         return LocalState.BROKEN
     if member.state is not MemberState.RUNNING:
@@ -303,11 +298,13 @@ def facts_of(view: PartitionView, alive: frozenset[str]) -> PartitionFacts:
     is_founded = view.configuration is not None or view.owners is not None
     cause, state = labels_of(status.cause).cause, global_state(view, alive)
     is_resting = view.owners is not None and view.owners.is_resting
+    # It has no majority to lose until that is done.
+    is_founded_anew = view.pending is not None and bool(view.pending.forced)
     return PartitionFacts(
         status.state,
         _stage(view, status),
         cause,
-        lacks_majority=not _is_founded_anew(view) and lacks_majority(view, alive),
+        lacks_majority=not is_founded_anew and lacks_majority(view, alive),
         lacks_leader=is_founded and view.stable is not None and not view.leader(alive),
         is_lost=view.owners is not None and view.owners.is_lost,
         is_unreadable=bool(view.unreadable),
@@ -343,8 +340,3 @@ def _stage(view: PartitionView, status: MoveStatus) -> MoveStage:
         return MoveStage.CLEAN_UP if status.state is MoveState.MOVING else MoveStage.REST
     stage = view.configuration.stage if view.configuration is not None else Stage.NONE
     return MoveStage.BEGIN if stage is Stage.NONE else MoveStage(stage.value)
-
-
-def _is_founded_anew(view: PartitionView) -> bool:
-    """It has no majority to lose until that is done."""
-    return view.pending is not None and bool(view.pending.forced)

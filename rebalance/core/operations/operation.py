@@ -6,13 +6,10 @@ target and decides nothing about partitions: those follow their own keys.
 
 ``STATES`` is the whole life of an operation: a change of state that is not in it does not happen.
 
-How far an operation is: counted from its partitions as they were seen, never running backwards (VOL-104).
-
-A partition is *there* when it has processed the operation's event, its group is founded, what is stable is the
-target, nothing is pending or planned, and its learners have their copies. Voters are not asked for again: a
-group that has switched keeps its configuration, whichever node is down by now.
-
-When an operation made progress last, and whether it is stuck.
+How far it is, is counted from its partitions as they were seen, and never runs backwards (VOL-104). A partition
+is *there* when it has processed the operation's event, its group is founded, what is stable is the target,
+nothing is pending or planned, and its learners have their copies. Voters are not asked for again: a group that
+has switched keeps its configuration, whichever node is down by now.
 
 Progress is a partition that ended, a stage that was reached, or bytes that came. Its time is stored with the
 operation, so that a controller that takes over goes on counting. As long as all that is left waits for what

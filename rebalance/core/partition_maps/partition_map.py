@@ -4,22 +4,18 @@ A node's own map is always up to date; a full map is what the coordinator had he
 lag behind the nodes (PME-109). Maps are values: a change makes a new one. Source: Ignite 2's partition map
 exchange (PME-062, PME-063, PME-065, PME-098, PME-106, PME-111, PME-140).
 
-Which full partition map of a zone holds: a pointer that names its chunks, and the version that it has.
+A pointer names the chunks of the full map that holds for a zone. Its ``version`` is the cluster's topology
+version for this zone: the major number is that of the recorded topology (nodes joined or left), the minor one
+counts changes of primaries since. ``sequence`` counts every published change.
 
-``version`` is the cluster's topology version for this zone: the major number is that of the recorded topology
-(nodes joined or left), the minor one counts changes of primaries since. ``sequence`` counts every published
-change.
+Two assignments say which node leads a partition. The *ideal* one comes from placement, its first node is the
+preferred primary. The *effective* one is what is true while copies are missing or late: its first node must own
+its copy, so that the primary always has the most actual data. In a stable topology the two are the same list.
+(PME-076..087; Ignite 2's late affinity.)
 
-Which node leads a partition now: the *ideal* assignment against the one that holds in fact.
-
-The ideal assignment comes from placement, its first node is the preferred primary. The *effective* one is what
-is true while copies are missing or late: its first node must own its copy, so that the primary always has the
-most actual data. In a stable topology the two are the same list. (PME-076..087; Ignite 2's late affinity.)
-
-Where a record stands in a partition's log.
-
-A counter alone does not say whose record it is: the tail of a dead primary that nobody acknowledged may have a
-higher counter than records that were acknowledged since. So all comparisons are of positions.
+A record stands at a position in a partition's log. A counter alone does not say whose record it is: the tail of
+a dead primary that nobody acknowledged may have a higher counter than records that were acknowledged since. So
+all comparisons are of positions.
 """
 
 from __future__ import annotations

@@ -147,13 +147,9 @@ class Loss:
     @property
     def cause(self) -> str:
         """Why it is never due; empty: it will be."""
-        return not_fenced(self.unfenced) if self.due_ms is None else ""
-
-
-def not_fenced(nodes: Iterable[str]) -> str:
-    """``nodes``: absent voters that have published no fence that counts."""
-    names = ", ".join(nodes)
-    return f"{NOT_FENCED}: {names} may serve cut off; if dead, `zonectl recovery reset` is the way out"
+        names = ", ".join(self.unfenced)
+        way = f"{NOT_FENCED}: {names} may serve cut off; if dead, `zonectl recovery reset` is the way out"
+        return way if self.due_ms is None else ""
 
 
 def possible_configurations(view: PartitionView, absent: Collection[str]) -> tuple[frozenset[str], ...]:

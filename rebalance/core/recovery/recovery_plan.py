@@ -93,8 +93,10 @@ def possible_voters(view: PartitionView, alive: frozenset[str]) -> frozenset[str
 
 def living_voters(view: PartitionView, alive: frozenset[str]) -> frozenset[str]:
     """Possible voters whose node lives and whose member runs or is about to; no other learner counts."""
-    living = possible_voters(view, alive) & alive
-    return frozenset(node for node in living if _is_running_member(view, node))
+    listed = ((node, listed_member(view, node)) for node in possible_voters(view, alive) & alive)
+    return frozenset(
+        node for node, member in listed if member is not None and member.state is not MemberState.FAILED
+    )
 
 
 def absent_holders(view: PartitionView, alive: frozenset[str]) -> tuple[str, ...]:
@@ -131,11 +133,6 @@ def listed_member(view: PartitionView, node: str) -> MemberRecord | None:
     if member is None or configured is None or member.peer_url != configured.peer_url:
         return None
     return member
-
-
-def _is_running_member(view: PartitionView, node: str) -> bool:
-    member = listed_member(view, node)
-    return member is not None and member.state is not MemberState.FAILED
 
 
 def _members(view: PartitionView, alive: frozenset[str]) -> Iterator[ResetCandidate]:

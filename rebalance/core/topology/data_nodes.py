@@ -1,12 +1,11 @@
-"""Which nodes a zone uses, and the quorum size that follows (decision 1).
+"""The nodes that a zone uses, and the quorum size that follows (decision 1).
 
 A zone's timers are not stored: what waits, and until when, follows from the topology's times, the zone's two
 settings and the data nodes as they are. So ALTER of a timer counts from the event that started it, a restart
 changes nothing, and there is nothing to cancel when a node comes back.
 
-What a zone's data nodes were: one entry for each change of the set, newest last, bounded.
-
-The past does not change: an entry has the time at which the set was written, also when a timer was due earlier.
+Their history has one entry for each change of the set, newest last, bounded. The past does not change: an entry
+has the time at which the set was written, also when a timer was due earlier.
 """
 
 from __future__ import annotations

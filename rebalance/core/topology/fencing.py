@@ -6,8 +6,6 @@ the last confirmed one was sent: then every member of such a zone on it is kille
 node is heard again. A controller that has seen a majority of voters absent for ``reset_after_ms`` of each of
 their fences, without a break, may take them for silent: no client gets an answer from them.
 
-Until when a node's members of HIGH_AVAILABILITY zones may run: arithmetic on moments.
-
 Moments are nanoseconds of one clock that also counts while the machine is suspended. Nothing counts from the
 moment of an answer: what was confirmed was so when it was asked, and an answer may be old when it is read.
 """

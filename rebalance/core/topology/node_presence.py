@@ -203,7 +203,12 @@ def observe(
         for name in missing:
             nodes[name] = _departed(nodes[name], events)
     leaving = tuple(sorted(drained))
-    changed = replace(topology, nodes=_in_order(nodes), hold_until_ms=hold_until_ms, drained=leaving)
+    changed = replace(
+        topology,
+        nodes=tuple(nodes[name] for name in sorted(nodes)),
+        hold_until_ms=hold_until_ms,
+        drained=leaving,
+    )
     if changed == topology:
         return topology
     events.sort(key=lambda event: event.at_ms)

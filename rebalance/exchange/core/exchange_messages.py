@@ -3,10 +3,9 @@
 With an exchange id a message belongs to an exchange; without one it tells of a change of states afterwards
 (PME-122). Every message may be lost, repeated or overtaken: senders repeat, receivers compare.
 
-The outcome of an exchange as it is committed before anybody is told of it, and all outcomes together.
-
-Outcomes are a chain: each names the version of the one before. So a coordinator that takes over, or one that
-joined while all others died, comes upon the outcome that was committed, and uses it.
+The outcome of an exchange is committed before anybody is told of it. Outcomes are a chain: each names the
+version of the one before. So a coordinator that takes over, or one that joined while all others died, comes
+upon the outcome that was committed, and uses it.
 """
 
 from __future__ import annotations

@@ -4,11 +4,9 @@ Invariant, from exchange to exchange: an effective primary owns its copy. The sw
 with a higher minor version, because an exchange is the only moment without open updates: so there are never two
 primaries. Source: PME-079..087, PME-119, PME-128, PME-131..139.
 
-Members of a partition's in-sync set after an exchange, and the check for an exchange that would make a
-better one.
-
-The set grows by copies that were filled, which the primary waited for already, and shrinks by copies that
-nobody needs any more, which go only after this was committed.
+A partition's in-sync set is made anew by each exchange, and one is asked for that would make a better set. The
+set grows by copies that were filled, which the primary waited for already, and shrinks by copies that nobody
+needs any more, which go only after this was committed.
 """
 
 from __future__ import annotations

@@ -199,7 +199,7 @@ class ServedCopy:
         self.state, self.is_clean, self.filling = CopyState.OWNING, True, None
 
     def empty(self) -> None:
-        """Nothing of the copy is left."""
+        """Forget all that the copy had."""
         self.tail = self.stream = self.stored = self.log_start = NO_RECORD
         self.epochs, self.is_clean = (), True
 

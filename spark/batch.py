@@ -54,7 +54,9 @@ def encode(batch: Sequence[PlacementRequest]) -> pa.Table:
 def decode(batch: Sequence[PlacementRequest], cells: pa.Table) -> list[PlacementResult]:
     """Assemble the matrices, one copy of each range. Raises PlacementError for a zone that the executors
     refused, JobFailedError when ranges are missing or do not fit."""
-    _raise_first_error(batch, cells)
+    bad = cells.filter(cells.column("error").is_valid()).select(["zone", "error"])
+    for row in bad.to_pylist():
+        raise PlacementError(batch[row["zone"]].zone_id, row["error"])
     matrices = [_empty_matrix(request) for request in batch]
     filled = [0] * len(batch)
     for piece in cells.to_batches():
@@ -155,12 +157,6 @@ def _rows(piece: pa.RecordBatch) -> Iterator[tuple[int, int, int]]:
     """Zone, first partition and count of each range."""
     columns = (piece.column(name).to_numpy().tolist() for name in ("zone", "first", "count"))
     return zip(*columns, strict=True)
-
-
-def _raise_first_error(batch: Sequence[PlacementRequest], cells: pa.Table) -> None:
-    bad = cells.filter(cells.column("error").is_valid()).select(["zone", "error"])
-    for row in bad.to_pylist():
-        raise PlacementError(batch[row["zone"]].zone_id, row["error"])
 
 
 def _empty_matrix(request: PlacementRequest) -> npt.NDArray[np.int32]:

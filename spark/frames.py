@@ -115,7 +115,9 @@ def _reading() -> Generator[memoryview, int, Frame | None]:
     prefix = yield from _filled(_PREFIX.size, may_end=True)
     if prefix is None:
         return None
-    header_bytes, body_bytes = _checked(prefix)
+    header_bytes, body_bytes = _PREFIX.unpack(prefix)
+    if header_bytes > HEADER_BYTES_MAX or body_bytes > BODY_BYTES_MAX:
+        raise FrameError(f"a frame of {header_bytes} + {body_bytes} bytes is over the limits")
     header = yield from _filled(header_bytes)
     body = yield from _filled(body_bytes)
     assert header is not None, "only the prefix may be missing"
@@ -134,13 +136,6 @@ def _filled(size: int, *, may_end: bool = False) -> Generator[memoryview, int, m
             raise FrameError("the connection ended inside a frame")
         done += count
     return view
-
-
-def _checked(prefix: memoryview) -> tuple[int, int]:
-    header_bytes, body_bytes = _PREFIX.unpack(prefix)
-    if header_bytes > HEADER_BYTES_MAX or body_bytes > BODY_BYTES_MAX:
-        raise FrameError(f"a frame of {header_bytes} + {body_bytes} bytes is over the limits")
-    return header_bytes, body_bytes
 
 
 def _decode(header: memoryview, body: memoryview) -> Frame:

@@ -105,7 +105,9 @@ def _place_range(row: Row) -> Row:
     answer: Row = {"zone": row["zone"], "first": row["first"], "count": row["count"], "width": 0}
     try:
         if row["problem"] is not None:
-            return _answered(answer, _balanced(row["problem"]))
+            from rebalance.kernels.balanced import balance
+
+            return _answered(answer, balance(decode_problem(row["problem"])))
         dictionary = NodeDictionary(
             np.frombuffer(row["hashes"], dtype="<i4").astype(np.int32),
             np.frombuffer(row["order"], dtype="<i4").astype(np.int32),
@@ -119,12 +121,6 @@ def _place_range(row: Row) -> Row:
 
 def _answered(answer: Row, matrix: Matrix) -> Row:
     return {**answer, "width": matrix.shape[1], "cells": matrix.astype("<i4", copy=False).tobytes()}
-
-
-def _balanced(problem: bytes) -> Matrix:
-    from rebalance.kernels.balanced import balance
-
-    return balance(decode_problem(problem))
 
 
 def _node_count(hashes: bytes) -> int:

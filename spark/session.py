@@ -5,10 +5,9 @@ while it is still starting (pyspark's own launch uses a ``preexec_fn`` and relie
 which it does only once it is up), and its process must be known, so that its death is noticed at once. pyspark
 then connects to it by PYSPARK_GATEWAY_PORT and PYSPARK_GATEWAY_SECRET, as it does under ``spark-submit``.
 
-The session as the driver's server uses it: jobs, their cancellation, and whether anything moves.
-
-Jobs run on a few threads of their own, because pyspark ties a thread of the JVM to each of ours; questions
-about the state run on one more, so that they are answered while jobs run.
+The driver's server uses it for jobs and their cancellation, and asks whether anything moves. Jobs run on a few
+threads of their own, because pyspark ties a thread of the JVM to each of ours; questions about the state run on
+one more, so that they are answered while jobs run.
 """
 
 from __future__ import annotations

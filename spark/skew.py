@@ -88,9 +88,8 @@ def _computed(pieces: pa.Table) -> pa.Table:
 
 def in_two_steps(pieces: pa.Table, step: Callable[[pa.Table], pa.Table]) -> pa.Table:
     """``step`` turns pieces of one kind into counts: first the keys, which then go along with the cells."""
-    of_keys, of_cells = (
-        [piece for piece in pieces.to_batches() if _kind(piece) == kind] for kind in (KEYS, CELLS)
-    )
+    kinds = [(str(piece.column("kind")[0]), piece) for piece in pieces.to_batches()]
+    of_keys, of_cells = ([piece for kind, piece in kinds if kind == wanted] for wanted in (KEYS, CELLS))
     if of_keys:
         held = summed(step(pa.Table.from_batches(of_keys, PIECES_SCHEMA)))[KEYS]
         of_cells = [_with_keys(cells, held) for cells in of_cells]
@@ -128,10 +127,6 @@ def _cells(arrays: dict[str, npt.NDArray[np.int64]]) -> dict[str, Counts]:
     nodes, voters = arrays["sizes"].tolist()
     held = {name: arrays[name] for name in (KEYS, "bytes") if name in arrays}
     return counted(nodes, arrays["matrix"].astype(np.int32), voters, held)
-
-
-def _kind(piece: pa.RecordBatch) -> str:
-    return str(piece.column("kind")[0])
 
 
 def _with_keys(piece: pa.RecordBatch, held: Counts) -> pa.RecordBatch:

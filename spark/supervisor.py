@@ -221,7 +221,8 @@ class DriverSupervisor:
                     return self._end_of(process)
                 await frames.send_async(connection, Frame(FrameKind.WATCH))
                 while (frame := await self._next_frame(connection)) is not None:
-                    await self._rotate_log()
+                    with contextlib.suppress(OSError):
+                        await asyncio.to_thread(rotate_open_log, self._config.log, self._config.log_bytes_max)
                     state = DriverState(frame.fields["state"])
                     if state is DriverState.FAILED:
                         return str(frame.fields["message"])
@@ -244,10 +245,6 @@ class DriverSupervisor:
                 break
             await asyncio.sleep(POLL_S)
         return self._end_of(process)
-
-    async def _rotate_log(self) -> None:
-        with contextlib.suppress(OSError):
-            await asyncio.to_thread(rotate_open_log, self._config.log, self._config.log_bytes_max)
 
     async def _connect(self, connection: socket.socket, process: subprocess.Popen[bytes]) -> bool:
         """Connect; True if the driver listened before it ended. The socket of the driver before may still be

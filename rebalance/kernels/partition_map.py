@@ -4,12 +4,9 @@ A full map lists the copies partition by partition, and by node within a partiti
 of three copies on a thousand nodes sorts three million numbers once; beside its input and result it needs about
 24 bytes a copy. Source: PME-017, PME-088, PME-090, PME-094, PME-098.
 
-Partition maps as bytes: versioned, checked, and small (``rebalance/tech-notes/partition-map.md`` has each
-byte).
-
+As bytes maps are versioned, checked, and small (``rebalance/tech-notes/partition-map.md`` has each byte).
 States take one, two or three bits a copy by a dictionary of those that occur, none when there is one only, and
-whatever is regular in them goes in the compression. Node lists are left out where they are the ideal ones,
-which both sides know. Source: PME-107.
+whatever is regular in them goes in the compression. Source: PME-107.
 """
 
 from __future__ import annotations
@@ -187,7 +184,8 @@ CHECKSUM = struct.Struct("<I")
 LENGTH = struct.Struct("<I")
 LEVEL = 1
 """Level of compression: what is regular is found at once, and what is not would only take longer."""
-NO_IDEAL, WITH_IDEAL = 0, 1
+ALL_LISTED = 0
+"""All node lists are in the map: no build leaves any out."""
 
 NAMES, COUNTS, LISTED, NODES, STATES, COUNTERS, LAGS, SIZES, LACKS, LEADERS, TERMS = range(1, 12)
 _SECTION_NAMES = {
@@ -221,20 +219,15 @@ class MapHeader:
     sequence: int
 
 
-def encode_map(header: MapHeader, full: FullArrays, ideal: Int32 | None = None) -> bytes:
-    """``ideal`` int32 [P, R], padded with -1: the lists that the reader knows too, as indexes into the map's
-    names. It must be given to ``decode_map`` then."""
+def encode_map(header: MapHeader, full: FullArrays) -> bytes:
     numbers = full.owners_of_copies
     counters, sizes = _highest(full, full.counters), _highest(full, full.sizes)
-    listed = np.ones(full.partitions, dtype=np.bool_)
-    if ideal is not None:
-        listed = ~_is_ideal(full, ideal)
-    shown = listed[numbers]
+    listed = np.packbits(np.ones(full.partitions, dtype=np.bool_))
     sections = [
         (NAMES, zlib.compress("\n".join(full.names).encode(), 9)),
-        (COUNTS, encode_integers(np.diff(full.starts)[listed])),
-        (LISTED, zlib.compress(np.packbits(listed).tobytes(), LEVEL)),
-        (NODES, encode_integers(full.nodes[shown])),
+        (COUNTS, encode_integers(np.diff(full.starts))),
+        (LISTED, zlib.compress(listed.tobytes(), LEVEL)),
+        (NODES, encode_integers(full.nodes)),
         (STATES, encode_states(full.states)),
         (COUNTERS, encode_integers(counters)),
         (LAGS, encode_integers(counters[numbers] - full.counters)),
@@ -246,7 +239,7 @@ def encode_map(header: MapHeader, full: FullArrays, ideal: Int32 | None = None) 
     head = HEADER.pack(
         MAGIC,
         FORMAT,
-        NO_IDEAL if ideal is None else WITH_IDEAL,
+        ALL_LISTED,
         len(sections),
         header.zone,
         header.major,
@@ -261,9 +254,9 @@ def encode_map(header: MapHeader, full: FullArrays, ideal: Int32 | None = None) 
     return head + body + CHECKSUM.pack(zlib.crc32(head + body))
 
 
-def decode_map(data: bytes, ideal: Int32 | None = None) -> tuple[MapHeader, FullArrays]:
-    """Raises DamagedMapError for anything but the bytes of ``encode_map`` with the same ``ideal``."""
-    header, partitions, nodes, copies, sections = _opened(data, ideal is not None)
+def decode_map(data: bytes) -> tuple[MapHeader, FullArrays]:
+    """Raises DamagedMapError for anything but the bytes of ``encode_map``."""
+    header, partitions, nodes, copies, sections = _opened(data)
     text = _inflated(sections[NAMES], NAMES, limit=nodes * 300 + 1)
     names = tuple(text.decode().split("\n")) if nodes else ()
     if len(names) != nodes:
@@ -271,8 +264,9 @@ def decode_map(data: bytes, ideal: Int32 | None = None) -> tuple[MapHeader, Full
     flags = np.frombuffer(_inflated(sections[LISTED], LISTED, limit=partitions // 8 + 1), dtype=np.uint8)
     if len(flags) != -(-partitions // 8):
         raise DamagedMapError(f"section listed has {len(flags)} bytes for {partitions} partitions")
-    listed = np.unpackbits(flags, count=partitions).astype(np.bool_)
-    starts, members = _lists(sections, listed, ideal, copies)
+    if not np.unpackbits(flags, count=partitions).all():
+        raise DamagedMapError("section listed leaves lists out")
+    starts, members = _lists(sections, partitions, copies)
     if copies and (members.min() < 0 or members.max() >= nodes):
         raise DamagedMapError(f"section nodes names node {int(members.max())} of {nodes}")
     numbers = np.repeat(np.arange(partitions, dtype=np.int64), np.diff(starts))
@@ -375,50 +369,16 @@ def _highest(full: FullArrays, values: npt.NDArray[np.int64]) -> npt.NDArray[np.
     return highest
 
 
-def _is_ideal(full: FullArrays, ideal: Int32) -> npt.NDArray[np.bool_]:
-    """Partitions whose copies are on exactly the nodes of their ideal list."""
-    width, counts = ideal.shape[1], np.diff(full.starts)
-    sizes = (ideal >= 0).sum(axis=1)
-    equal: npt.NDArray[np.bool_] = counts == sizes
-    rows = np.flatnonzero(equal)
-    # -1 sorts first: the nodes stand at the end of each row.
-    ordered = np.sort(ideal[rows], axis=1)
-    same = np.ones(len(rows), dtype=np.bool_)
-    for column in range(width):
-        back = width - column
-        has = sizes[rows] >= back
-        at = full.starts[rows + 1][has] - back
-        same[has] &= full.nodes[at] == ordered[has, column]
-    equal[rows] = same
-    return equal
-
-
-def _lists(
-    sections: dict[int, bytes], listed: npt.NDArray[np.bool_], ideal: Int32 | None, copies: int
-) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+def _lists(sections: dict[int, bytes], partitions: int, copies: int) -> tuple[Int64, Int64]:
     """Return where each partition's copies begin, and the node of each copy."""
-    partitions = len(listed)
-    counts = np.zeros(partitions, dtype=np.int64)
-    counts[listed] = _integers(sections, COUNTS, int(listed.sum()))
-    if ideal is None and not listed.all():
-        raise DamagedMapError("section listed leaves lists out, and the header says that there is no ideal one")
-    if ideal is not None:
-        if len(ideal) != partitions:
-            raise DamagedMapError(f"the ideal lists are of {len(ideal)} partitions, the map of {partitions}")
-        counts[~listed] = (ideal[~listed] >= 0).sum(axis=1)
+    counts = _integers(sections, COUNTS, partitions)
     if (counts < 0).any() or counts.sum() != copies:
         raise DamagedMapError(f"section counts gives {int(counts.sum())} copies, the header says {copies}")
     starts = np.concatenate((np.zeros(1, dtype=np.int64), np.cumsum(counts)))
-    shown = np.repeat(listed, counts)
-    members = np.zeros(copies, dtype=np.int64)
-    members[shown] = _integers(sections, NODES, int(shown.sum()))
-    if ideal is not None and not listed.all():
-        ordered = np.sort(ideal[~listed], axis=1)
-        members[~shown] = ordered[ordered >= 0]
-    return starts, members
+    return starts, _integers(sections, NODES, copies)
 
 
-def _opened(data: bytes, has_ideal: bool) -> tuple[MapHeader, int, int, int, dict[int, bytes]]:
+def _opened(data: bytes) -> tuple[MapHeader, int, int, int, dict[int, bytes]]:
     if len(data) < HEADER.size + CHECKSUM.size:
         raise DamagedMapError(f"{len(data)} bytes are too few for a partition map")
     magic, form, kind, count, zone, major, minor, order, sequence, *sizes = HEADER.unpack_from(data)
@@ -429,9 +389,8 @@ def _opened(data: bytes, has_ideal: bool) -> tuple[MapHeader, int, int, int, dic
     (checksum,) = CHECKSUM.unpack(data[-CHECKSUM.size :])
     if zlib.crc32(data[: -CHECKSUM.size]) != checksum:
         raise DamagedMapError("the checksum of the partition map is wrong: bytes are missing or changed")
-    if kind != (WITH_IDEAL if has_ideal else NO_IDEAL):
-        needs = "with" if kind == WITH_IDEAL else "without"
-        raise DamagedMapError(f"the map was written {needs} ideal lists, and must be read so")
+    if kind != ALL_LISTED:
+        raise DamagedMapError(f"a partition map of kind {kind} is not known; this build reads {ALL_LISTED}")
     sections: dict[int, bytes] = {}
     at, end = HEADER.size, len(data) - CHECKSUM.size
     for _ in range(count):

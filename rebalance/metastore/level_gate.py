@@ -20,17 +20,17 @@ class BelowLevelError(Exception):
 
 
 async def within_level(
-    metastore: Metastore, keyspace: Keyspace, what: str, service: Coroutine[Any, Any, None], level: int = LEVEL
+    metastore: Metastore, keyspace: Keyspace, what: str, service: Coroutine[Any, Any, None]
 ) -> None:
-    """Runs ``service``, of ``what``, for as long as the level in force is not above ``level``. A metastore that
-    is away says nothing, and the service goes on. Raises BelowLevelError, and what ``service`` raises."""
+    """Runs ``service``, of ``what``, for as long as the level in force is not above this build's. A metastore
+    that is away says nothing, and the service goes on. Raises BelowLevelError, and what ``service`` raises."""
 
     async def look() -> None:
         while True:
             with suppress(MetastoreError):
                 item = await metastore.get(keyspace.epoch)
                 in_force = level_in(item.value if item is not None else None)
-                if in_force > level:
+                if in_force > LEVEL:
                     raise BelowLevelError(below_level(in_force, what))
             await asyncio.sleep(LOOK_S)
 

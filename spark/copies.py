@@ -19,9 +19,8 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from spark.analysis import Analysis
 from spark.frames import FrameKind
-from spark.mapped import schema_of
+from spark.mapped import Analysis, schema_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -23,9 +23,9 @@ from rebalance.hosting.background import Background
 from rebalance.ports.placement import Engine, EngineStatus, PlacementRequest, PlacementResult
 from spark import batch as batches
 from spark import frames
-from spark.analysis import Analysis
 from spark.errors import DriverLostError, JobFailedError, SparkStalledError, SparkUnavailableError
 from spark.frames import Frame, FrameKind
+from spark.mapped import Analysis
 from spark.supervisor import DriverConfig, DriverSupervisor, Endpoint
 
 T = TypeVar("T")

@@ -20,10 +20,9 @@ import pyarrow as pa
 from rebalance.kernels.assessment import renumbered
 from rebalance.kernels.transfers import Sizes, Totals, Transfers, named_twice, totals, transfers
 from rebalance.ports.placement import PreviousPlacement
-from spark.analysis import Analysis
 from spark.arrays import pack, unpack
 from spark.frames import FrameKind
-from spark.mapped import here, on_spark, schema_of
+from spark.mapped import Analysis, here, on_spark, schema_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -23,10 +23,9 @@ from rebalance.groups.calls.key_hash import partition_of
 from rebalance.kernels.assessment import Counts, Spread, counted, spread_of
 from rebalance.kernels.transfers import Sizes
 from rebalance.ports.placement import PreviousPlacement
-from spark.analysis import Analysis
 from spark.arrays import pack, unpack
 from spark.frames import FrameKind
-from spark.mapped import here, on_spark, schema_of
+from spark.mapped import Analysis, here, on_spark, schema_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -26,12 +26,11 @@ import pyarrow.compute as pc
 from rebalance.kernels.assessment import Assessment, Spread, assess
 from rebalance.kernels.rendezvous import place, voters
 from rebalance.ports.placement import PlacementRequest, PreviousPlacement
-from spark.analysis import Analysis
 from spark.arrays import decode_problem, encode_problem
 from spark.batch import BALANCED
 from spark.errors import JobFailedError
 from spark.frames import FrameKind
-from spark.mapped import on_spark, schema_of
+from spark.mapped import Analysis, on_spark, schema_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

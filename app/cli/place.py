@@ -36,9 +36,9 @@ from rebalance.ports.placement import (
     PlacementResult,
     PreviousPlacement,
 )
-from spark.analysis import Analysis
 from spark.batch import place_locally
 from spark.copies import Copy
+from spark.mapped import Analysis
 
 if TYPE_CHECKING:
     from spark.placement_engine import SparkPlacementEngine

@@ -281,11 +281,6 @@ class Grants:
         return {principal.name: principal for principal in (*self.roles, *self.users)}
 
     @property
-    def memberships(self) -> tuple[Membership, ...]:
-        pairs = (Membership(one, user) for user, roles in self.roles_of.items() for one in roles)
-        return tuple(sorted(pairs, key=lambda pair: (str(pair.user), str(pair.role))))
-
-    @property
     def grants(self) -> tuple[Grant, ...]:
         every = (
             Grant(grantee, privilege, target)

@@ -271,7 +271,7 @@ def _missing_role(name: Name) -> RefusedError:
 
 
 def _existing(existing: Principal, command: CreateUser | CreateRole, *, is_same: bool) -> Change:
-    """Nothing with IF NOT EXISTS, where what exists is the same kind of principal. Raises RefusedError."""
+    """Change nothing with IF NOT EXISTS, if a principal of the same kind exists. Raises RefusedError."""
     if is_same and command.if_not_exists:
         return nothing(command, None)
     kind = ErrorKind.ROLE_ALREADY_EXISTS if existing.is_role else ErrorKind.USER_ALREADY_EXISTS

@@ -303,7 +303,7 @@ def _check_order(row: ZoneOptionRow) -> tuple[int, int]:
 def check_ranges(command: CreateZone | AlterZone, given: Given) -> None:
     """PARTITIONS 1..65000, REPLICAS 1..2147483647, timers 0..2147483647 seconds.
 
-    QUORUM SIZE has bounds of its own, see ``quorum_rules``.
+    QUORUM SIZE has bounds of its own, see ``check_bounds``.
     """
     for row in ZONE_OPTIONS:
         value = given.get(row.field)

@@ -29,8 +29,7 @@ from catalog.core.statement_batch import NewVersion, StatementStamp
 from catalog.core.zone import NO_ZONE, ZoneId, ZoneIntent
 from catalog.store.connections import reading, writing
 from catalog.store.repository import insert_versions, read_snapshot
-from catalog.store.schema_writers import SCHEMA_WRITERS, raise_oldest_writer
-from catalog.store.tables import CATALOG_VERSIONS, METADATA, OUTBOX
+from catalog.store.tables import CATALOG_VERSIONS, METADATA, OUTBOX, SCHEMA_WRITERS, raise_oldest_writer
 
 METASTORE_MARK = Table(
     "metastore_mark",

@@ -16,7 +16,7 @@ from sqlalchemy import Connection, Engine, text
 from catalog.core.errors import ErrorKind, SchemaTooNewError, StoreError
 from catalog.core.level import LEVEL, schema_of
 from catalog.store.connections import open_engine, parse_url, reading, writer_lock, writing
-from catalog.store.schema_writers import oldest_writer, raise_oldest_writer
+from catalog.store.tables import oldest_writer, raise_oldest_writer
 
 ADVISORY_LOCK = 0x5A6F6E654B  # any number that no other application of the database uses
 

@@ -29,7 +29,6 @@ from catalog.core.versions import (
     ZoneEntry,
 )
 from catalog.core.zone import ZoneId
-from catalog.store.schema_writers import raise_oldest_writer
 from catalog.store.tables import (
     GRANTS,
     ONE_TIME_LINKS,
@@ -39,6 +38,7 @@ from catalog.store.tables import (
     STATEMENT_LOG,
     TOKENS,
     USERS,
+    raise_oldest_writer,
 )
 
 FIRST_WRITER_WITH_USERS = "0010"

@@ -3,23 +3,19 @@
 Invariants: rows of ``catalog_versions``, ``zone_versions`` and ``table_versions`` never change but for
 ``kept``, and only ``catalog.store.retention`` deletes some, so the catalog at any kept version can be read. The
 newest version stays, and ids are never given twice. A version's number is its primary key, which is what makes
-two writers of the same version conflict.
+two writers of the same version conflict. Rows of the audit, which says who changed what, are added and never
+changed.
 
-The table of the audit: who changed what. Rows are added and never changed.
+The statement log holds what clients have asked for, and the answers until they expire. A statement id is given
+once; of one principal and protocol at most one row has an idempotency key; only the row's ``owner`` writes its
+outcome; pages are written in the transaction that ends the statement, never later.
 
-The tables of the statement log: what clients have asked for, and the answers until they expire.
-
-Invariants: a statement id is given once; of one principal and protocol at most one row has an idempotency
-key; only the row's ``owner`` writes its outcome; pages are written in the transaction that ends the statement,
-never later.
-
-The tables of users, roles and grants, and of what users prove themselves with: tokens, sessions, links.
-
-Unlike zones, users and grants have no history here: what was revoked must not be read again by anybody, and a
-password's hash is kept no longer than it is valid. The audit says who changed what. Invariants: a row of
-``users``, ``roles``, ``role_members`` or ``grants`` changes only in the transaction of a catalog version; no
-table holds a secret, only what one is compared with; what has an owner belongs to the user that is there: it is
-inserted in a transaction that holds the user's row, and goes in the one that deletes it.
+Unlike zones, users and grants have no history, nor do the tokens, sessions and links of users: what was revoked
+must not be read again by anybody, and a password's hash is kept no longer than it is valid. The audit says who
+changed what. Invariants: a row of ``users``, ``roles``, ``role_members`` or ``grants`` changes only in the
+transaction of a catalog version; no table holds a secret, only what one is compared with; what has an owner
+belongs to the user that is there: it is inserted in a transaction that holds the user's row, and goes in the
+one that deletes it.
 """
 
 from __future__ import annotations
@@ -29,6 +25,7 @@ from sqlalchemy import (
     Boolean,
     Column,
     ColumnElement,
+    Connection,
     ForeignKey,
     Index,
     Integer,
@@ -39,9 +36,11 @@ from sqlalchemy import (
     Text,
     UniqueConstraint,
     func,
+    inspect,
     select,
     text,
     true,
+    update,
 )
 
 from catalog.core.authorisation import Principal
@@ -290,3 +289,29 @@ def belongs_to(
     """A row of which these hold."""
     version = user_version(source, name) == principal.version
     return source == principal.source, name == principal.name, version
+
+
+SCHEMA_WRITERS = Table(
+    "schema_writers",
+    METADATA,
+    Column("id", Integer, primary_key=True, autoincrement=False, comment="1: there is one row"),
+    Column("oldest", String(32), nullable=False, comment="the oldest schema whose builds can write this one"),
+)
+"""Builds that can still write a catalog whose schema is newer than theirs: one row, filled by migrations.
+
+So builds of two ages may run side by side, and the newer one may migrate first. A migration that an earlier
+build can live with leaves the row as it is; any other sets it to its own revision, and earlier builds are
+refused."""
+
+
+def oldest_writer(connection: Connection) -> str | None:
+    """A revision; None for a schema that says nothing of it."""
+    if not inspect(connection).has_table(SCHEMA_WRITERS.name):
+        return None
+    return connection.execute(select(SCHEMA_WRITERS.c.oldest)).scalar_one_or_none()
+
+
+def raise_oldest_writer(connection: Connection, schema: str) -> None:
+    """Builds whose own schema is earlier than ``schema`` are refused from now on."""
+    raised = update(SCHEMA_WRITERS).where(SCHEMA_WRITERS.c.oldest < schema).values(oldest=schema)
+    connection.execute(raised)

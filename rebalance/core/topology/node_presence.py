@@ -256,7 +256,3 @@ def _forget(topology: Topology) -> Topology:
     names = {name for _, name in forgotten}
     kept = tuple(presence for presence in topology.nodes if presence.node.name not in names)
     return replace(topology, nodes=kept, forgotten_ms=max(topology.forgotten_ms, forgotten[-1][0]))
-
-
-def _in_order(nodes: Mapping[str, Presence]) -> tuple[Presence, ...]:
-    return tuple(nodes[name] for name in sorted(nodes))

@@ -100,11 +100,6 @@ class Finished:
 
 
 @dataclass(frozen=True, slots=True)
-class MapsChanged:
-    """The full maps are newer, outside of an exchange."""
-
-
-@dataclass(frozen=True, slots=True)
 class AskSwitch:
     """Put an AFFINITY_CHANGE with this basis on the ring: every late primary is ready."""
 
@@ -127,7 +122,6 @@ Effect = (
     | KeepResult
     | Apply
     | Finished
-    | MapsChanged
     | AskSwitch
     | Warn
 )

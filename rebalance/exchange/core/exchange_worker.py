@@ -28,7 +28,6 @@ from rebalance.exchange.core.exchange_effects import (
     Entered,
     Finished,
     KeepResult,
-    MapsChanged,
     OpenZones,
     Prepare,
     Send,
@@ -203,7 +202,7 @@ class ExchangeWorker(StateUpdates):
             # What the servers hold may differ in copies that are on their way out: one map for all again.
             self.held = self.held.restamped(self.order)
             published = self._publish(self.held.update_message(self.order))
-        return [Finished(event.version, plan.type), MapsChanged(), *published]
+        return [Finished(event.version, plan.type), *published]
 
     def _report(self, running: RunningExchange) -> list[Effect]:
         """The single map is ready: it goes to the coordinator, or into the coordinator's own collection."""

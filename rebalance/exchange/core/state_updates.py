@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from catalog.core.zone import ZoneId
 from rebalance.core.partition_maps.partition_map import FullMap, Reception, SingleMap
 from rebalance.core.partition_maps.topology_version import NO_VERSION, Cluster, DiscoveryEvent, TopologyVersion
-from rebalance.exchange.core.exchange_effects import AskSwitch, Effect, MapsChanged, Send
+from rebalance.exchange.core.exchange_effects import AskSwitch, Effect, Send
 from rebalance.exchange.core.exchange_messages import FullMessage, GoneServer, ResultState, SingleMessage
 from rebalance.exchange.core.exchange_states import Phase
 from rebalance.exchange.core.held_maps import HeldMaps
@@ -85,7 +85,7 @@ class StateUpdates:
         before = self.held
         self.held, reception = before.with_state(message, self.order)
         if reception is Reception.TAKEN:
-            return [MapsChanged(), *self._publish(self.held.changes_after(before, self.order))]
+            return self._publish(self.held.changes_after(before, self.order))
         asks = message.basis == before.basis and not message.maps
         if asks or reception in (Reception.REPEATED, Reception.GAP):
             return [Send(message.sender, self.held.update_message(self.order))]
@@ -96,11 +96,10 @@ class StateUpdates:
         told again by the next tick that it has."""
         before = self.held
         self.held, is_missing = before.with_update(message)
-        effects: list[Effect] = [MapsChanged()] if self.held is not before else []
         coordinator = self.cluster.coordinator
-        if is_missing and coordinator is not None and not self.is_coordinator:
-            effects.append(Send(coordinator, SingleMessage(self.name, self.order, None, before.basis)))
-        return effects
+        if not is_missing or coordinator is None or self.is_coordinator:
+            return []
+        return [Send(coordinator, SingleMessage(self.name, self.order, None, before.basis))]
 
     def _tick_at_rest(self) -> list[Effect]:
         self._idle_ticks += 1

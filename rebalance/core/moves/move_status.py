@@ -447,17 +447,28 @@ def _switch_stable(view: PartitionView) -> MovePhase:
         )
     members = ", ".join(sorted(configuration.members))
     committed = f"term {configuration.term} under {configuration.leader} committed {members}"
+    is_stable = configuration.members.keys() == view.stable.nodes
+    done = "stable is what the group is" if is_stable else ""
+    return _switch(view, committed, "the group", done, is_pending=configuration.stage is Stage.STABLE)
+
+
+def _switch(view: PartitionView, committed: str, what: str, done: str, *, is_pending: bool) -> MovePhase:
+    """``done``: what is so once stable is ``what`` there is, as ``committed``; empty: it is not."""
+    name = PhaseName.SWITCH_STABLE
     if view.pending is None:
-        steps = (f"stable: {_shown(view.stable)}",)
-        same = configuration.members.keys() == view.stable.nodes
-        result = "stable is what the group is" if same else "the group is on its way to stable"
-        return MovePhase(name, PhaseState.DONE if same else PhaseState.RUNNING, committed, steps, result)
-    if configuration.stage is not Stage.STABLE:
-        return MovePhase(name, PhaseState.NOT_BEGUN, "the group as pending asks for it", (), committed)
+        result = done or f"{what} is on its way to stable"
+        return MovePhase(
+            name,
+            PhaseState.DONE if done else PhaseState.RUNNING,
+            committed,
+            (f"stable: {_shown(view.stable)}",),
+            result,
+        )
+    if not is_pending:
+        return MovePhase(name, PhaseState.NOT_BEGUN, f"{what} as pending asks for it", (), committed)
     following = f"then pending: {_shown(view.planned)}" if view.planned is not None else "then no pending"
-    return MovePhase(
-        name, PhaseState.RUNNING, committed, (f"stable: {_shown(view.pending)}", following), "to be written"
-    )
+    steps = (f"stable: {_shown(view.pending)}", following)
+    return MovePhase(name, PhaseState.RUNNING, committed, steps, "to be written")
 
 
 def _clean_up(view: PartitionView, alive: frozenset[str]) -> MovePhase:
@@ -495,17 +506,10 @@ def _switch_of_owners(view: PartitionView, owners: StoreOwners) -> MovePhase:
             name, PhaseState.NOT_BEGUN, "the result of an exchange", (), Cause.OWNERS_AWAITED.text()
         )
     committed = f"the last exchange made {owners.effective[0]} the primary of {', '.join(owners.in_sync)}"
-    if view.pending is None:
-        same = view.stable.nodes == frozenset(owners.in_sync)
-        result = "stable is the in-sync set" if same else "the in-sync set is on its way to stable"
-        state = PhaseState.DONE if same else PhaseState.RUNNING
-        return MovePhase(name, state, committed, (f"stable: {_shown(view.stable)}",), result)
-    if view.pending.nodes != frozenset(owners.in_sync):
-        trigger = "the in-sync set as pending asks for it"
-        return MovePhase(name, PhaseState.NOT_BEGUN, trigger, (), committed)
-    following = f"then pending: {_shown(view.planned)}" if view.planned is not None else "then no pending"
-    steps = (f"stable: {_shown(view.pending)}", following)
-    return MovePhase(name, PhaseState.RUNNING, committed, steps, "to be written")
+    in_sync = frozenset(owners.in_sync)
+    is_pending = view.pending is not None and view.pending.nodes == in_sync
+    done = "stable is the in-sync set" if view.stable.nodes == in_sync else ""
+    return _switch(view, committed, "the in-sync set", done, is_pending=is_pending)
 
 
 def _drop_copies(view: PartitionView, owners: StoreOwners) -> MovePhase:

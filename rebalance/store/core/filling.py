@@ -11,14 +11,14 @@ not served meanwhile.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
 
 from rebalance.core.admission.move_admission import ByteRates, TokenBuckets
 from rebalance.core.partition_maps.partition_map import NO_RECORD, CopyState, StorePosition
 from rebalance.core.partition_maps.topology_version import TopologyVersion
 from rebalance.store.core.disk_changes import StoreReader
-from rebalance.store.core.log_records import CopyHead, EpochTable, PartitionKey, StoredRow, last_common
+from rebalance.store.core.log_records import CopyHead, EpochTable, PartitionKey, last_common
 from rebalance.store.core.store_messages import SupplyBatch, SupplyRequest, SupplyStage
 
 
@@ -73,32 +73,17 @@ def supply(
         return None
     if request.stage is SupplyStage.LOG:
         return _log(reader, partition, head, request, limit_bytes)
-    rows: tuple[StoredRow, ...] = ()
-    if request.stage is SupplyStage.ROWS:
-        rows = reader.rows(partition, request.after, limit_bytes)
-        following = rows[-1].key if rows else None
-        return SupplyBatch(
-            partition,
-            request.basis,
-            stage=SupplyStage.ROWS,
-            common=NO_RECORD,
-            rows=rows,
-            read_at=head.tail,
-            after=request.after,
-            next_after=following,
-        )
-    ids = reader.ids(partition, request.after, limit_bytes)
-    return SupplyBatch(
-        partition,
-        request.basis,
-        stage=SupplyStage.IDS,
-        common=NO_RECORD,
-        ids=ids,
-        epochs=epochs_until(head.epochs, request.until),
-        read_at=head.tail,
-        after=request.after,
-        next_after=ids[-1].write.encode() if ids else None,
+    is_rows = request.stage is SupplyStage.ROWS
+    stage = SupplyStage.ROWS if is_rows else SupplyStage.IDS
+    batch = SupplyBatch(
+        partition, request.basis, stage, common=NO_RECORD, read_at=head.tail, after=request.after
     )
+    if is_rows:
+        rows = reader.rows(partition, request.after, limit_bytes)
+        return replace(batch, rows=rows, next_after=rows[-1].key if rows else None)
+    ids = reader.ids(partition, request.after, limit_bytes)
+    following = ids[-1].write.encode() if ids else None
+    return replace(batch, ids=ids, epochs=epochs_until(head.epochs, request.until), next_after=following)
 
 
 def _log(

@@ -6,14 +6,12 @@ import base64
 import getpass
 import ssl
 import sys
-from collections.abc import Callable
 from functools import partial
-from typing import Concatenate, ParamSpec, TypeVar
+from typing import TypeVar
 from urllib.parse import quote
 
 import httpx
 
-from app.cli import requests
 from app.cli.address import Address
 from app.cli.exits import ExitCode, UsageError
 from app.cli.output import say
@@ -26,67 +24,15 @@ from app.cli.problems import (
     UntrustedError,
     json_object,
 )
-from app.cli.requests import Request
+from app.cli.requests import READINESS, ApiCalls, Request
 from rebalance.hosting.tls_handshakes import SharedContext
 
 CONNECT_TIMEOUT_S = 5.0
-P = ParamSpec("P")
 T = TypeVar("T")
 
 
-def _sent(build: Callable[P, Request[T]]) -> Callable[Concatenate[ApiClient, P], T]:
-    """The method that sends the request which ``build`` makes."""
-
-    def send(client: ApiClient, /, *given: P.args, **named: P.kwargs) -> T:
-        return client.send(build(*given, **named))
-
-    return send
-
-
-class ApiClient:
+class ApiClient(ApiCalls):
     """One HTTP connection pool; safe to share between threads. Close it, or use it in a ``with``."""
-
-    execute = _sent(requests.execute)
-    plan = _sent(requests.plan)
-    progress = _sent(requests.progress)
-    zones = _sent(requests.zones)
-    zone = _sent(requests.zone)
-    verify = _sent(requests.verify)
-    partitions = _sent(requests.partitions)
-    nodes = _sent(requests.nodes)
-    metastore = _sent(requests.metastore)
-    adopt_metastore = _sent(requests.adopt_metastore)
-    upgrade = _sent(requests.upgrade)
-    finalise_upgrade = _sent(requests.finalise_upgrade)
-    recovery_states = _sent(requests.recovery_states)
-    reset_partitions = _sent(requests.reset_partitions)
-    restart_partitions = _sent(requests.restart_partitions)
-    reset_lost_partitions = _sent(requests.reset_lost_partitions)
-    limits = _sent(requests.limits)
-    change_limits = _sent(requests.change_limits)
-    operations = _sent(requests.operations)
-    operation = _sent(requests.operation)
-    act_on_operation = _sent(requests.act_on_operation)
-    audit = _sent(requests.audit)
-    log_levels = _sent(requests.log_levels)
-    change_log_level = _sent(requests.change_log_level)
-    reset_log_level = _sent(requests.reset_log_level)
-    alerts = _sent(requests.alerts)
-    silences = _sent(requests.silences)
-    silence_alerts = _sent(requests.silence_alerts)
-    end_silence = _sent(requests.end_silence)
-    drain = _sent(requests.drain)
-    undrain = _sent(requests.undrain)
-    remove_node = _sent(requests.remove_node)
-    can_stop = _sent(requests.can_stop)
-    whoami = _sent(requests.whoami)
-    tokens = _sent(requests.tokens)
-    create_token = _sent(requests.create_token)
-    revoke_token = _sent(requests.revoke_token)
-    create_console_link = _sent(requests.create_console_link)
-    put = _sent(requests.put)
-    delete = _sent(requests.delete)
-    get = _sent(requests.get)
 
     def __init__(self, address: Address, reason: str = "") -> None:
         """``reason`` goes along with everything that is asked."""
@@ -110,13 +56,13 @@ class ApiClient:
     def readiness(self) -> JsonObject:
         """The body of /readyz: ``ready`` false comes with 503 and is an answer, not a failure. Raises
         RequestError, also where the server keeps its details from this user."""
-        response = self._answer(requests.readiness())
+        response = self._answer(READINESS)
         body = json_object(response)
         if body is None or "ready" not in body:
             raise UnreachableError(self.address, f"/readyz answered HTTP {response.status_code}")
         if "catalog" not in body:
             # The route answers everybody; one that needs the same privilege says what is missing.
-            self.send(requests.nodes())
+            self.nodes()
         return body
 
     def get_raw(self, path: str, timeout_s: float) -> httpx.Response:

@@ -112,7 +112,7 @@ class Writer:
                 key = f"live-{self.puts + 1:06}"
                 started = time.monotonic()
                 try:
-                    client.put(self._zone, key, f"value of {key}", uuid4().hex)
+                    client.write(self._zone, key, f"value of {key}", uuid4().hex)
                     self.acknowledged[key] = f"value of {key}"
                 except CliError as error:
                     self.errors.append(f"{key}: {error}")
@@ -201,7 +201,7 @@ def _run(address: Address, script: DemoScript, *, keys: int, timeout_s: float) -
         zone = _create(client, clock, script, timeout_s)
         written = {f"key-{index:03}": f"value {index}" for index in range(1, keys + 1)}
         for key, value in written.items():
-            client.put(zone.name, key, value, uuid4().hex)
+            client.write(zone.name, key, value, uuid4().hex)
         clock.say(f"wrote {len(written)} keys")
         _print_partitions(client.partitions(zone.name), f"{zone.name} before")
 
@@ -330,7 +330,7 @@ def _bulk_complaints(
     progress = _converge(client, client.execute(statement), timeout_s)
     clock.say(f"converged: {progress.counts()}")
     for key, value in written.items():
-        client.put(BULK_ZONE, key, value, uuid4().hex)
+        client.write(BULK_ZONE, key, value, uuid4().hex)
     complaints = _compare(client, BULK_ZONE, written)
     clock.say(f"wrote and read back {len(written)} keys")
     partitions = client.partitions(BULK_ZONE)

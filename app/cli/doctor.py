@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 from contextlib import ExitStack, suppress
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -106,11 +105,10 @@ def find_target(url: str | None, data_dir: Path, stack: ExitStack) -> Target:
 
 def _selected(client: ApiClient, sql: str) -> Mapping[str, Any]:
     """The outcome of a SELECT. Raises RuntimeError when refused, and OSError where asking again may help."""
-    from app.cli import requests
     from app.cli.problems import RequestError, may_pass
 
     try:
-        (outcome,) = client.send(replace(requests.execute(sql), timeout_s=SELECT_S))
+        (outcome,) = client.execute(sql, timeout_s=SELECT_S)
     except RequestError as error:
         raise (OSError if may_pass(error) else RuntimeError)(str(error)) from error
     return outcome

@@ -194,10 +194,7 @@ def _write(
         given_up = GivenUpWrites(client.address.url, name, key)
         terms = WriteTerms(*condition, given_up.of(but=operation))
         try:
-            if text is None:
-                written = client.delete(name, key, operation, terms, timeout_s)
-            else:
-                written = client.put(name, key, text, operation, terms, timeout_s)
+            written = client.write(name, key, text, operation, terms, timeout_s)
         except (NoAnswerError, KeyboardInterrupt) as error:
             given_up.add(operation)
             if isinstance(error, KeyboardInterrupt):

@@ -1,20 +1,16 @@
-"""``zonectl plan`` and ``zonectl apply``: zones and tables as files define them.
-
-What ``zonectl plan`` and ``zonectl apply`` do once their options are read.
-"""
+"""``zonectl plan`` and ``zonectl apply``: zones and tables as files define them."""
 
 from __future__ import annotations
 
 import sys
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
-import typer
-
-from app.cli.address import Address
+from app.cli.address import find_address
 from app.cli.client import ApiClient
 from app.cli.exits import CliError, ExitCode
 from app.cli.follow import follow, touched_zones
@@ -27,13 +23,12 @@ from app.cli.options import (
     TimeoutOption,
     UrlOption,
     WaitOption,
+    argument,
+    option,
 )
 from app.cli.output import counted, json_text, say, say_json, say_lines
 from app.cli.problems import JsonObject, ProblemDocument, ProblemError, render_problem
-from app.cli.sql_source import Script
-
-if TYPE_CHECKING:
-    from app.cli.sql_source import Script
+from app.cli.sql_source import Script, read_ddl_files
 
 
 class PlanFormat(StrEnum):
@@ -41,47 +36,76 @@ class PlanFormat(StrEnum):
     JSON = "json"
 
 
-SourceArgument = Annotated[
-    str,
-    typer.Argument(
-        metavar="DIR|FILE|-", help="DDL files: a directory of *.sql files, one file, or `-` for stdin."
-    ),
-]
-PruneOption = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--prune",
-        metavar="ZONES",
-        show_default=False,
-        help="Drop these zones with their tables if they are in no file: a name, or a pattern as 'team_a_*';"
-        " may be repeated.",
-    ),
-]
-PlanFormatOption = Annotated[PlanFormat, typer.Option("--format", help="Output format of the plan.")]
+MARKS = {"create": "+", "change": "~", "drop": "-"}
+MOVES = ("MOVE", "ADD", "REMOVE", "ROLE")
+PLANS_MAX = 5
+"""Plans made anew because somebody else changed the catalog, before giving up."""
 
 
 @dataclass(frozen=True, slots=True)
 class Definitions:
     """Files that define zones and tables, and the zones that go where no file names them."""
 
-    source: SourceArgument
-    prune: PruneOption = None
+    source: Annotated[
+        str, argument("DIR|FILE|-", "DDL files: a directory of *.sql files, one file, or `-` for stdin.")
+    ]
+    prune: Annotated[
+        list[str] | None,
+        option(
+            "--prune",
+            "Drop these zones with their tables if they are in no file: a name, or a pattern as 'team_a_*'; "
+            "may be repeated.",
+            "ZONES",
+            show_default=False,
+        ),
+    ] = None
 
-    def files(self) -> Sequence[Script]:
-        from app.cli.sql_source import read_ddl_files
 
-        return read_ddl_files(self.source)
+@dataclass(frozen=True, slots=True)
+class Connection:
+    """Where the plan is made, and how it is printed."""
+
+    form: Annotated[PlanFormat, option("--format", "Output format of the plan.")] = PlanFormat.TEXT
+    url: UrlOption = None
+    data_dir: DataDirOption = DEFAULT_DATA_DIR
+
+    @contextmanager
+    def planner(self, definitions: Definitions, reason: str = "") -> Iterator[Planner]:
+        files, prune = read_ddl_files(definitions.source), tuple(map(fold_name, definitions.prune or ()))
+        with ApiClient(find_address(self.url, self.data_dir), reason) as client:
+            yield Planner(client, files, prune, self.form is PlanFormat.JSON)
+
+
+@dataclass(frozen=True, slots=True)
+class Planner:
+    """Plans for files; ``prune`` has names as the catalog has them."""
+
+    client: ApiClient
+    files: Sequence[Script]
+    prune: Sequence[str]
+    as_json: bool
+
+    def plan(self, plan_id: str | None = None) -> JsonObject:
+        """Raises CliError that points into the file which is wrong."""
+        try:
+            texts = [(file.name, file.text) for file in self.files]
+            return self.client.plan(texts, prune=self.prune, plan_id=plan_id)
+        except ProblemError as error:
+            script = next((file for file in self.files if file.name == error.problem.file), None)
+            raise self.refusal(error, script) from error
+
+    def refusal(self, error: ProblemError, script: Script | None = None) -> CliError:
+        return CliError(error.exit_code, self.text(error.problem, script))
+
+    def text(self, problem: ProblemDocument, script: Script | None = None) -> str:
+        return render_problem(problem, OutputFormat.JSON if self.as_json else OutputFormat.TABLE, script)
 
 
 def plan(
+    *,
     definitions: Definitions,
-    check: Annotated[
-        bool,
-        typer.Option("--check", help="Exit with code 5 if there are changes."),
-    ] = False,
-    form: PlanFormatOption = PlanFormat.TEXT,
-    url: UrlOption = None,
-    data_dir: DataDirOption = DEFAULT_DATA_DIR,
+    check: Annotated[bool, option("--check", "Exit with code 5 if there are changes.")] = False,
+    connection: Connection,
 ) -> int:
     """Show what a set of DDL files would change in the live catalog; change nothing.
 
@@ -102,34 +126,31 @@ def plan(
 
     Exit codes: 0 shown, 1 an invalid file or a conflict, 3 no server, 5 changes (with --check), 64 wrong usage.
     """
-    from app.cli.address import find_address
-
-    files = definitions.files()
-    return show_plan(
-        find_address(url, data_dir),
-        files,
-        prune=prune_scope(definitions.prune or ()),
-        check=check,
-        as_json=form is PlanFormat.JSON,
-    )
+    with connection.planner(definitions) as planner:
+        plan = planner.plan()
+    if planner.as_json:
+        say_json(plan, indent=2)
+    else:
+        _print_plan(plan)
+        say(_summary(plan, "Plan: {create} to create, {change} to change, {drop} to drop."))
+    if plan["conflicts"]:
+        return ExitCode.FAILED
+    return ExitCode.CHANGES if check and plan["changes"] else ExitCode.OK
 
 
 def apply(
+    *,
     definitions: Definitions,
     plan_id: Annotated[
         str | None,
-        typer.Option(
-            "--plan-id",
-            metavar="ID",
-            help="Id of the plan to apply; refused if the plan has changed since it was shown.",
+        option(
+            "--plan-id", "Id of the plan to apply; refused if the plan has changed since it was shown.", "ID"
         ),
     ] = None,
     reason: ReasonOption = "",
     wait: WaitOption = False,
     timeout: TimeoutOption = None,
-    form: PlanFormatOption = PlanFormat.TEXT,
-    url: UrlOption = None,
-    data_dir: DataDirOption = DEFAULT_DATA_DIR,
+    connection: Connection,
 ) -> int:
     """Change the live catalog to match a set of DDL files; applied again, they change nothing.
 
@@ -149,76 +170,14 @@ def apply(
 
     Exit codes: 0 done (and converged), 1 refused, 3 no server, 4 time-out, 64 wrong usage, 130 Ctrl-C.
     """
-    from app.cli.address import find_address
-
-    files = definitions.files()
-    return apply_files(
-        find_address(url, data_dir),
-        files,
-        prune=prune_scope(definitions.prune or ()),
-        wait=wait,
-        timeout_s=timeout,
-        as_json=form is PlanFormat.JSON,
-        plan_id=plan_id,
-        reason=reason,
-    )
-
-
-MARKS = {"create": "+", "change": "~", "drop": "-"}
-MOVES = ("MOVE", "ADD", "REMOVE", "ROLE")
-PLANS_MAX = 5
-"""Plans made anew because somebody else changed the catalog, before giving up."""
-
-
-def show_plan(
-    address: Address, files: Sequence[Script], *, prune: Sequence[str], check: bool, as_json: bool
-) -> int:
-    with ApiClient(address) as client:
-        plan = _planned(client, files, prune=prune, as_json=as_json)
-    if as_json:
-        say_json(plan, indent=2)
-    else:
-        _print_plan(plan)
-        say(_summary(plan, "Plan: {create} to create, {change} to change, {drop} to drop."))
-    if plan["conflicts"]:
-        return ExitCode.FAILED
-    return ExitCode.CHANGES if check and plan["changes"] else ExitCode.OK
-
-
-def apply_files(
-    address: Address,
-    files: Sequence[Script],
-    *,
-    prune: Sequence[str],
-    wait: bool,
-    timeout_s: float | None,
-    as_json: bool,
-    plan_id: str | None = None,
-    reason: str = "",
-) -> int:
-    """Raises CliError at the first refusal; what was done before it was printed."""
-    done: list[JsonObject] = []
-    with ApiClient(address, reason) as client:
-        plan = _planned(client, files, prune=prune, as_json=as_json, plan_id=plan_id)
-        for attempt in range(PLANS_MAX):
-            if plan_id is not None:
-                if plan["changes"]:
-                    _carried_out_as_planned(client, plan, plan_id, done, as_json=as_json)
-                break
-            if plan["conflicts"]:
-                if not as_json:
-                    _print_conflicts(plan)
-                raise CliError(ExitCode.FAILED, _refusal(plan, as_json=as_json))
-            left = _carried_out(client, plan, done, as_json=as_json, last=attempt == PLANS_MAX - 1)
-            if not left:
-                break
-            plan = _planned(client, files, prune=prune, as_json=as_json)
-            _require_same(left, plan, as_json=as_json)
-        counts = Counter(change["action"] for change in done)
-        if as_json:
+    with connection.planner(definitions, reason) as planner:
+        done: list[JsonObject] = []
+        plan = _applied(planner, plan_id, done)
+        if planner.as_json:
             say_json({"changes": done, "unmanaged": plan["unmanaged"]}, indent=2)
         else:
             _print_unmanaged(plan)
+            counts = Counter(change["action"] for change in done)
             text = "Done: {create} created, {change} changed, {drop} dropped."
             applied = "Already applied: " if plan_id is not None else ""
             say(_counted(counts, text) if done else applied + _nothing(plan))
@@ -226,36 +185,58 @@ def apply_files(
             return ExitCode.OK
         sys.stdout.flush()
         results = [change["result"] for change in done]
-        return follow(client, touched_zones(results), timeout_s=timeout_s).exit_code
+        return follow(planner.client, touched_zones(results), timeout_s=timeout).exit_code
+
+
+def _applied(planner: Planner, plan_id: str | None, done: list[JsonObject]) -> JsonObject:
+    """The plan that was carried out last. Raises CliError at the first refusal; what was done before it was
+    printed."""
+    plan = planner.plan(plan_id)
+    if plan_id is not None:
+        if plan["changes"]:
+            _carried_out_as_planned(planner, plan, plan_id, done)
+        return plan
+    for attempt in range(PLANS_MAX):
+        if plan["conflicts"]:
+            if planner.as_json:
+                raise CliError(ExitCode.FAILED, json_text({"conflicts": plan["conflicts"]}))
+            _print_conflicts(plan)
+            message = f"{counted(len(plan['conflicts']), 'conflict')}: nothing was changed"
+            raise CliError(ExitCode.FAILED, message)
+        left = _carried_out(planner, plan, done, last=attempt == PLANS_MAX - 1)
+        if not left:
+            break
+        plan = planner.plan()
+        _require_same(left, plan, planner)
+    return plan
 
 
 def _carried_out(
-    client: ApiClient, plan: JsonObject, done: list[JsonObject], *, as_json: bool, last: bool
+    planner: Planner, plan: JsonObject, done: list[JsonObject], *, last: bool
 ) -> Sequence[JsonObject]:
     """Runs a plan's statements, each on the catalog that the one before it left. Answers with those that were
     not run because somebody else changed the catalog."""
     version = plan["catalog_version"]
     for number, change in enumerate(plan["changes"], start=1):
         try:
-            (result,) = client.execute(change["sql"], base_version=version)
+            (result,) = planner.client.execute(change["sql"], base_version=version)
         except ProblemError as error:
             if error.problem.name == "CATALOG_VERSION_CONFLICT" and not last:
                 return list(plan["changes"][number - 1 :])
             left = len(plan["changes"]) - number
-            script = Script(f"{change['kind']} {change['name']}", change["sql"])
-            form = OutputFormat.JSON if as_json else OutputFormat.TABLE
-            if not as_json:
+            if not planner.as_json:
                 say(
                     f"{len(done)} done, this one refused, {left} not run: correct it and run the command again."
                 )
                 sys.stdout.flush()
-            raise CliError(error.exit_code, render_problem(error.problem, form, script)) from error
+            script = Script(f"{change['kind']} {change['name']}", change["sql"])
+            raise planner.refusal(error, script) from error
         version = result["catalog_version"]
-        _show_done(change, result, done, as_json=as_json)
+        _show_done(change, result, done, as_json=planner.as_json)
     return ()
 
 
-def _require_same(left: Sequence[JsonObject], plan: JsonObject, *, as_json: bool) -> None:
+def _require_same(left: Sequence[JsonObject], plan: JsonObject, planner: Planner) -> None:
     """What is planned after somebody else's change is what was planned before it, or a part of that. Raises
     CliError."""
 
@@ -271,14 +252,7 @@ def _require_same(left: Sequence[JsonObject], plan: JsonObject, *, as_json: bool
         f"the catalog was changed meanwhile, to version {plan['catalog_version']}, and what is "
         f"planned now is another change of {names}; it was not made"
     )
-    problem = ProblemDocument(409, "PLAN_CHANGED", detail, 6005, "40001")
-    form = OutputFormat.JSON if as_json else OutputFormat.TABLE
-    raise CliError(ExitCode.FAILED, render_problem(problem, form))
-
-
-def prune_scope(names: Sequence[str]) -> tuple[str, ...]:
-    """As the catalog has them. Raises UsageError."""
-    return tuple(map(fold_name, names))
+    raise CliError(ExitCode.FAILED, planner.text(ProblemDocument(409, "PLAN_CHANGED", detail, 6005, "40001")))
 
 
 def _show_done(change: JsonObject, result: Mapping[str, Any], done: list[JsonObject], *, as_json: bool) -> None:
@@ -294,34 +268,15 @@ def _print_warnings(judged: Mapping[str, Any]) -> None:
         say(f"  warning {warning['name']}: {warning['message']}")
 
 
-def _carried_out_as_planned(
-    client: ApiClient, plan: JsonObject, plan_id: str, done: list[JsonObject], *, as_json: bool
-) -> None:
+def _carried_out_as_planned(planner: Planner, plan: JsonObject, plan_id: str, done: list[JsonObject]) -> None:
     """All statements in one request, which is run only if they are still this plan. Raises CliError."""
+    script = ";\n".join(change["sql"] for change in plan["changes"])
     try:
-        results = client.execute(";\n".join(change["sql"] for change in plan["changes"]), plan_id=plan_id)
+        results = planner.client.execute(script, plan_id=plan_id)
     except ProblemError as error:
-        form = OutputFormat.JSON if as_json else OutputFormat.TABLE
-        raise CliError(error.exit_code, render_problem(error.problem, form)) from error
+        raise planner.refusal(error) from error
     for change, result in zip(plan["changes"], results, strict=True):
-        _show_done(change, result, done, as_json=as_json)
-
-
-def _planned(
-    client: ApiClient,
-    files: Sequence[Script],
-    *,
-    prune: Sequence[str],
-    as_json: bool,
-    plan_id: str | None = None,
-) -> JsonObject:
-    """Raises CliError that points into the file which is wrong."""
-    try:
-        return client.plan([(file.name, file.text) for file in files], prune=prune, plan_id=plan_id)
-    except ProblemError as error:
-        form = OutputFormat.JSON if as_json else OutputFormat.TABLE
-        script = next((file for file in files if file.name == error.problem.file), None)
-        raise CliError(error.exit_code, render_problem(error.problem, form, script)) from error
+        _show_done(change, result, done, as_json=planner.as_json)
 
 
 def _print_plan(plan: JsonObject) -> None:
@@ -370,12 +325,6 @@ def _print_unmanaged(plan: JsonObject) -> None:
     if plan["unmanaged"]:
         names = ", ".join(f"{thing['kind']} {thing['name']}" for thing in plan["unmanaged"])
         say(f"In no file, kept (--prune with a zone's name drops it): {names}")
-
-
-def _refusal(plan: JsonObject, *, as_json: bool) -> str:
-    if as_json:
-        return json_text({"conflicts": plan["conflicts"]})
-    return f"{counted(len(plan['conflicts']), 'conflict')}: nothing was changed"
 
 
 def _summary(plan: JsonObject, text: str) -> str:

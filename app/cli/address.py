@@ -1,9 +1,8 @@
-"""Which API a client talks to: ``--url``, ``ZONEKEEPER_URL``, or the ``run.json`` of a running ``up``.
+"""The API that a client talks to: ``--url``, ``ZONEKEEPER_URL``, the ``run.json`` of a running ``up``, or the
+server of the last login.
 
-The contexts file: which servers the user has logged in to, and the token of each.
-
-It belongs to the user alone (0600). A token is kept with the origin that gave it and with the authority that
-was checked then, and is sent to no other.
+The contexts file says which servers the user has logged in to. It belongs to the user alone (0600). A token is
+kept with the origin that gave it and with the authority that was checked then, and is sent to no other.
 """
 
 from __future__ import annotations
@@ -132,7 +131,8 @@ class Address:
 def find_address(url: str | None, data_dir: Path) -> Address:
     """Raises CliError (3) with a line that says how to start or name a server."""
     if url:
-        return _logged_in(_with_scheme(url), "as given by --url or ZONEKEEPER_URL", data_dir)
+        full = url if "://" in url else f"http://{url}"
+        return _logged_in(full.rstrip("/"), "as given by --url or ZONEKEEPER_URL", data_dir)
     path = data_dir / RUN_FILE
     try:
         server = local_server(data_dir)
@@ -169,7 +169,7 @@ def _logged_in(url: str, origin: str, data_dir: Path) -> Address:
     with suppress(OSError, ValueError):
         near = local_server(data_dir)
         server = near if origin_of(near.url) == origin_of(url) else None
-    if token := secret_of(TOKEN_VARIABLE):
+    if token := _token():
         authority = _authority() or ("" if server is None else server.authority)
         return replace(address, token=token, authority=authority)
     return _with_credential(address, server)
@@ -187,28 +187,25 @@ def _with_credential(address: Address, server: LocalServer | None) -> Address:
     return replace(address, token=server.token, authority=server.authority)
 
 
-def secret_of(variable: str) -> str:
-    """Its value, or the text of the file that ``<variable>_FILE`` names, without a line's end; empty: neither.
+def _token() -> str:
+    """The variable's value, or the text of the file that ``<variable>_FILE`` names, without a line's end.
     Raises UsageError."""
-    path = os.environ.get(f"{variable}_FILE")
-    if path is None:
-        return os.environ.get(variable, "")
-    try:
-        return Path(path).read_text().rstrip("\r\n")
-    except (OSError, ValueError) as error:
-        raise UsageError(_unreadable(f"{variable}_FILE", path, error)) from error
+    if f"{TOKEN_VARIABLE}_FILE" not in os.environ:
+        return os.environ.get(TOKEN_VARIABLE, "")
+    return _file_of(f"{TOKEN_VARIABLE}_FILE").rstrip("\r\n")
 
 
 def _authority() -> str:
-    path = os.environ.get(CA_VARIABLE)
+    return _file_of(CA_VARIABLE) if os.environ.get(CA_VARIABLE) else ""
+
+
+def _file_of(variable: str) -> str:
+    path = os.environ[variable]
     try:
-        return Path(path).read_text() if path else ""
+        return Path(path).read_text()
     except (OSError, ValueError) as error:
-        raise UsageError(_unreadable(CA_VARIABLE, path, error)) from error
-
-
-def _unreadable(variable: str, path: str | None, error: OSError | ValueError) -> str:
-    return f"{variable}: {path}: {error.strerror if isinstance(error, OSError) else error}"
+        reason = error.strerror if isinstance(error, OSError) else error
+        raise UsageError(f"{variable}: {path}: {reason}") from error
 
 
 def addresses_of(url: str, data_dir: Path) -> dict[str, Any] | None:
@@ -219,8 +216,3 @@ def addresses_of(url: str, data_dir: Path) -> dict[str, Any] | None:
     except (OSError, ValueError, KeyError, TypeError):
         return None
     return addresses if isinstance(addresses, dict) else None
-
-
-def _with_scheme(url: str) -> str:
-    full = url if "://" in url else f"http://{url}"
-    return full.rstrip("/")

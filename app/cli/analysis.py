@@ -1,9 +1,5 @@
-"""``zonectl skew``, ``transfers`` and ``copies``: what a placement holds, what a change moves, what
-disagrees.
-
-``zonectl whatif``: candidate topologies compared.
-
-What ``zonectl whatif`` does once its options are read.
+"""Analysis of placements without a cluster: ``zonectl whatif`` compares candidate topologies, ``skew`` shows
+what a placement holds, ``transfers`` what a change moves, ``copies`` which copies disagree.
 """
 
 from __future__ import annotations
@@ -13,8 +9,6 @@ import sys
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
-
-import typer
 
 from app.cli.exits import ExitCode, UsageError
 from app.cli.options import option
@@ -32,7 +26,6 @@ from app.cli.place import (
     read_sizes,
     warn_of_surplus,
 )
-from app.configuration.settings import Settings
 from catalog.core.zone import DistributionAlgorithm
 from rebalance.kernels.transfers import NOBODY
 from rebalance.ports.placement import PreviousPlacement
@@ -44,10 +37,7 @@ from spark.skew import Skew
 from spark.what_if import Candidate, Verdict, analysis
 
 AssignmentsOption = Annotated[
-    Path,
-    typer.Option(
-        "--assignments", metavar="FILE", help="Current placement: the JSON output of `zonectl place`."
-    ),
+    Path, option("--assignments", "Current placement: the JSON output of `zonectl place`.", "FILE")
 ]
 
 
@@ -56,14 +46,14 @@ def whatif(
     assignments: AssignmentsOption,
     candidates: Annotated[
         Path,
-        typer.Option(
+        option(
             "--candidates",
-            metavar="FILE",
-            help='A JSON list of {"name", "add", "remove", "nodes", "replicas", "consensus"}.',
+            'A JSON list of {"name", "add", "remove", "nodes", "replicas", "consensus"}.',
+            "FILE",
         ),
     ],
     algorithm: Annotated[
-        DistributionAlgorithm, typer.Option("--algorithm", help="Algorithm that places the candidates.")
+        DistributionAlgorithm, option("--algorithm", "Algorithm that places the candidates.")
     ] = DistributionAlgorithm.BALANCED,
     computation: Computation,
 ) -> int:
@@ -83,9 +73,15 @@ def whatif(
 
     Exit codes: 0 compared, 1 no candidate can be placed, 64 wrong usage, 130 Ctrl-C.
     """
-
     spark = computation.spark()
-    return compare(assignments, candidates, algorithm.value, spark, as_json=computation.as_json)
+    before = read_previous(assignments)
+    compared = analysis(before, _candidates(candidates, before, algorithm.value))
+    verdicts, engine = answered(compared, spark)
+    if computation.as_json:
+        say_json({"engine": engine.value, "candidates": [_verdict_json(one) for one in verdicts]}, indent=2)
+    else:
+        _print_verdicts(verdicts)
+    return ExitCode.OK if any(verdict.assessment for verdict in verdicts) else ExitCode.FAILED
 
 
 SizesOption = Annotated[
@@ -253,19 +249,6 @@ def copies(
 
 COLUMNS = ("CANDIDATE", "NODES", "MOVED", "REPLICAS", "VOTERS", "PRIMARIES", "LOST_TO_NODE", "LOST_TO_DOMAIN")
 FIELDS = frozenset({"name", "add", "remove", "nodes", "replicas", "consensus"})
-
-
-def compare(
-    assignments: Path, candidates: Path, algorithm: str, spark: Settings | None, *, as_json: bool
-) -> int:
-    """``spark`` None: in this process. Raises CliError."""
-    before = read_previous(assignments)
-    verdicts, engine = answered(analysis(before, _candidates(candidates, before, algorithm)), spark)
-    if as_json:
-        say_json({"engine": engine.value, "candidates": [_verdict_json(one) for one in verdicts]}, indent=2)
-    else:
-        _print_verdicts(verdicts)
-    return ExitCode.OK if any(verdict.assessment for verdict in verdicts) else ExitCode.FAILED
 
 
 def _candidates(path: Path, before: PreviousPlacement, algorithm: str) -> list[Candidate]:

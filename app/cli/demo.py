@@ -1,8 +1,7 @@
 """``zonectl demo``: the main job on a running installation. Every claim it prints is checked.
 
-The demo's script: one CREATE ZONE, one ALTER ZONE, run apart so that keys can be written in between.
-
-The demo's load: a thread that puts one new key after another for as long as a change runs.
+Its script is one CREATE ZONE and one ALTER ZONE, run apart so that keys can be written in between; its load a
+thread that puts one new key after another for as long as a change runs.
 """
 
 from __future__ import annotations
@@ -169,14 +168,6 @@ def demo(
     return _run(find_address(url, data_dir), read_demo_script(script), keys=keys, timeout_s=timeout)
 
 
-@dataclass(frozen=True, slots=True)
-class DemoZone:
-    """The zone as the server named it, and what the script asked for."""
-
-    name: str
-    partitions: int
-
-
 class DemoClock:
     """Prints lines with the seconds since the demo's start."""
 
@@ -198,22 +189,22 @@ def _run(address: Address, script: DemoScript, *, keys: int, timeout_s: float) -
         _await_ready(client, clock)
         _await_nodes(client, clock, script.replicas)
         _drop_leftover(client, clock, script.zone, timeout_s)
-        zone = _create(client, clock, script, timeout_s)
+        zone, partitions = _create(client, clock, script, timeout_s)
         written = {f"key-{index:03}": f"value {index}" for index in range(1, keys + 1)}
         for key, value in written.items():
-            client.write(zone.name, key, value, uuid4().hex)
+            client.write(zone, key, value, uuid4().hex)
         clock.say(f"wrote {len(written)} keys")
-        _print_partitions(client.partitions(zone.name), f"{zone.name} before")
+        _print_partitions(client.partitions(zone), f"{zone} before")
 
         clock.say(f"{_one_line(script.alter)}   (a writer puts keys meanwhile)")
-        with Writer(address, zone.name) as writer:
+        with Writer(address, zone) as writer:
             progress = _converge(client, client.execute(script.alter), timeout_s)
             clock.say(f"converged: {progress.counts()}")
             time.sleep(AFTERMATH_S)
-        complaints = _await_partitions(client, zone, script.replicas)
-        _print_partitions(client.partitions(zone.name), f"{zone.name} after")
+        complaints = _await_partitions(client, zone, partitions, script.replicas)
+        _print_partitions(client.partitions(zone), f"{zone} after")
 
-        complaints += _compare(client, zone.name, {**written, **writer.acknowledged})
+        complaints += _compare(client, zone, {**written, **writer.acknowledged})
         clock.say(f"read back {len(written)} + {len(writer.acknowledged)} keys")
         complaints += _bulk_complaints(client, clock, written, timeout_s)
     if not writer.acknowledged:
@@ -267,13 +258,14 @@ def _drop_leftover(client: ApiClient, clock: DemoClock, zone: str, timeout_s: fl
         _converge(client, results, timeout_s)
 
 
-def _create(client: ApiClient, clock: DemoClock, script: DemoScript, timeout_s: float) -> DemoZone:
+def _create(client: ApiClient, clock: DemoClock, script: DemoScript, timeout_s: float) -> tuple[str, int]:
+    """The zone as the server named it, and the number of its partitions."""
     clock.say(_one_line(script.create))
     results = client.execute(script.create)
     progress = _converge(client, results, timeout_s)
     effect = results[-1]["effect"] or {}
     clock.say(f"converged: {progress.counts()}")
-    return DemoZone(effect["zone"], progress.total)
+    return effect["zone"], progress.total
 
 
 def _await_nodes(client: ApiClient, clock: DemoClock, count: int) -> None:
@@ -344,10 +336,10 @@ def _bulk_complaints(
     return complaints
 
 
-def _await_partitions(client: ApiClient, zone: DemoZone, replicas: int) -> list[str]:
+def _await_partitions(client: ApiClient, zone: str, count: int, replicas: int) -> list[str]:
     deadline = time.monotonic() + REPORT_WAIT_S
     while True:
-        complaints = find_complaints(client.partitions(zone.name), zone.partitions, replicas)
+        complaints = find_complaints(client.partitions(zone), count, replicas)
         if not complaints or time.monotonic() > deadline:
             return complaints
         time.sleep(POLL_S)

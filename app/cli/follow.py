@@ -1,6 +1,5 @@
-"""Following what was asked for until it is done: the one loop, and where its progress is shown.
-
-The server may restart meanwhile: that is said once, and asking goes on.
+"""Following what was asked for until it is done: the one loop, and where its progress is shown. The server may
+restart meanwhile: that is said once, and asking goes on.
 """
 
 from __future__ import annotations
@@ -8,7 +7,7 @@ from __future__ import annotations
 import math
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol, Self, TextIO, TypeVar
@@ -17,7 +16,7 @@ from app.cli.exits import ExitCode
 from app.cli.output import say
 from app.cli.problems import ProblemError, RequestError, UnreachableError, may_pass
 from catalog.core.visible import visible
-from rebalance.core.causes.cause_table import in_words
+from rebalance.core.causes.cause_table import anchor, in_words
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -27,6 +26,7 @@ if TYPE_CHECKING:
     from app.contract.statements import StatementOutcome
 
 POLL_S = 0.25
+PAGES_MAX = 5
 T = TypeVar("T")
 
 
@@ -77,6 +77,14 @@ class FollowProgress:
     def reasons(self) -> str:
         """``NODE_DOWN: n3 (1); ...``, what is ordinary in words; empty when nothing waits."""
         return "; ".join(f"{in_words(cause)} ({partitions})" for cause, partitions in self.causes)
+
+
+def say_pages(causes: Iterable[str]) -> None:
+    """Where the causes that were shown are explained: one line, in their order; none where nothing waits."""
+    pages = [page for page in dict.fromkeys(map(anchor, causes)) if page]
+    if pages:
+        rest = " and others" if len(pages) > PAGES_MAX else ""
+        say(f"Explained in {', '.join(pages[:PAGES_MAX])}{rest}")
 
 
 class ProgressView(AbstractContextManager["ProgressView"], Protocol):

@@ -1,9 +1,7 @@
 """``zonectl kv``: one key of a zone, to see that data stays what and where it should be.
 
-Writes of earlier commands whose outcome nobody was told: the next write of the key abandons them.
-
-They are in a file of the user's own, beside the contexts. It is a help, not a record: what cannot be read there
-is as if it were not.
+The next write of a key abandons writes of earlier commands whose outcome nobody was told. They are in a file of
+the user's own, beside the contexts. It is a help, not a record: what cannot be read there is as if it were not.
 """
 
 from __future__ import annotations
@@ -13,6 +11,7 @@ import json
 import sys
 import time
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 from uuid import uuid4
@@ -23,7 +22,7 @@ from app.cli.exits import CliError, ExitCode, UsageError
 from app.cli.names import fold_name
 from app.cli.options import OutputFormat, ZoneArgument, argument, group, option
 from app.cli.output import say, say_json
-from app.cli.problems import NoAnswerError, ProblemError
+from app.cli.problems import NoAnswerError, ProblemError, render_problem
 from app.contract.keys import TIMEOUT_MAX_S, ReadFrom
 from rebalance.core.keyspace.write_terms import ABANDONED_MAX, WriteTerms
 from rebalance.groups.calls.key_text import check_key, check_operation_id
@@ -113,15 +112,24 @@ TimeoutOption = Annotated[
         default="the server's 15 s",
     ),
 ]
-OperationOption = Annotated[
-    str | None,
-    option("--operation-id", "A write repeated with the same ID is applied once.", "ID", default="a new ID"),
-]
-IfRevisionOption = Annotated[
-    int | None,
-    option("--if-revision", "Only if KEY was written last at revision N.", "N", min=1, default="any"),
-]
-IfAbsentOption = Annotated[bool, option("--if-absent", "Only if KEY does not exist.")]
+
+
+@dataclass(frozen=True, slots=True)
+class WriteTermsOptions:
+    """When a write is carried out, and for how long its outcome is waited for."""
+
+    operation_id: Annotated[
+        str | None,
+        option(
+            "--operation-id", "A write repeated with the same ID is applied once.", "ID", default="a new ID"
+        ),
+    ] = None
+    if_revision: Annotated[
+        int | None,
+        option("--if-revision", "Only if KEY was written last at revision N.", "N", min=1, default="any"),
+    ] = None
+    if_absent: Annotated[bool, option("--if-absent", "Only if KEY does not exist.")] = False
+    timeout: TimeoutOption = None
 
 
 @app.command()
@@ -131,10 +139,7 @@ def put(
     zone: ZoneArgument,
     key: KeyArgument,
     value: Annotated[str, argument("VALUE", "Text to store; `-` reads it from stdin unchanged.")],
-    operation_id: OperationOption = None,
-    if_revision: IfRevisionOption = None,
-    if_absent: IfAbsentOption = False,
-    timeout: TimeoutOption = None,
+    options: WriteTermsOptions,
 ) -> int:
     """Store VALUE under KEY.
 
@@ -149,21 +154,12 @@ def put(
       zonectl kv put orders o-17 paid --if-absent --timeout 2
       zonectl kv put '"Mixed case"' o-17 - < value.txt
     """
-    text = _stdin_text() if value == "-" else value
-    return _write(api, zone, key, text, operation_id, (if_revision, if_absent), timeout)
+    return _write(api, zone, key, _stdin_text() if value == "-" else value, options)
 
 
 @app.command()
 @client_command
-def delete(
-    api: Api,
-    zone: ZoneArgument,
-    key: KeyArgument,
-    operation_id: OperationOption = None,
-    if_revision: IfRevisionOption = None,
-    if_absent: IfAbsentOption = False,
-    timeout: TimeoutOption = None,
-) -> int:
+def delete(api: Api, zone: ZoneArgument, key: KeyArgument, options: WriteTermsOptions) -> int:
     """Delete KEY.
 
     Deleting a key that does not exist succeeds. Otherwise as `kv put`.
@@ -173,28 +169,20 @@ def delete(
       zonectl kv delete orders o-17
       zonectl kv delete orders o-17 --if-revision 1200
     """
-    return _write(api, zone, key, None, operation_id, (if_revision, if_absent), timeout)
+    return _write(api, zone, key, None, options)
 
 
-def _write(
-    api: Api,
-    zone: str,
-    key: str,
-    text: str | None,
-    operation_id: str | None,
-    condition: tuple[int | None, bool],
-    timeout_s: float | None,
-) -> int:
-    operation, name = _checked(check_operation_id, operation_id or uuid4().hex), fold_name(zone)
+def _write(api: Api, zone: str, key: str, text: str | None, options: WriteTermsOptions) -> int:
+    operation, name = _checked(check_operation_id, options.operation_id or uuid4().hex), fold_name(zone)
     _checked(check_key, key, "KEY: ")
-    if condition[0] is not None and condition[1]:
+    if options.if_revision is not None and options.if_absent:
         raise UsageError("give --if-revision or --if-absent, not both")
     again = f"\nrepeat it with --operation-id {operation}"
     with api.client() as client:
         given_up = GivenUpWrites(client.address.url, name, key)
-        terms = WriteTerms(*condition, given_up.of(but=operation))
+        terms = WriteTerms(options.if_revision, options.if_absent, given_up.of(but=operation))
         try:
-            written = client.write(name, key, text, operation, terms, timeout_s)
+            written = client.write(name, key, text, operation, terms, options.timeout)
         except (NoAnswerError, KeyboardInterrupt) as error:
             given_up.add(operation)
             if isinstance(error, KeyboardInterrupt):
@@ -203,8 +191,6 @@ def _write(
         except ProblemError as error:
             if error.exit_code is not ExitCode.TIMED_OUT:
                 raise
-            from app.cli.problems import render_problem
-
             given_up.add(operation)
             if not api.is_table:
                 raise

@@ -1,7 +1,4 @@
-"""What ``zonectl rebalance`` does once its options are read.
-
-Printing limits of moves and pauses.
-"""
+"""Limits of moves, and pauses: read from what was typed, and printed."""
 
 from __future__ import annotations
 

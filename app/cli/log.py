@@ -3,22 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from enum import StrEnum
 from typing import Annotated
 
 from app.cli.connection import Api, client_command, object_command
 from app.cli.exits import ExitCode
 from app.cli.limits import seconds_of
 from app.cli.options import AuditNote, ReasonOption, argument, group, option
+from app.core.log_levels import LineLevel
 
 app = group("Show and change the log levels of all processes.")
-
-
-class LevelWord(StrEnum):
-    DEBUG = "debug"
-    INFO = "info"
-    WARNING = "warning"
-    ERROR = "error"
 
 
 ModuleArgument = Annotated[str, argument("MODULE", "Module, with all modules inside it: rebalance.nodes.")]
@@ -58,7 +51,7 @@ def levels(api: Api) -> int:
 def level(
     api: Api,
     module: ModuleArgument,
-    name: Annotated[LevelWord, argument("LEVEL", "Lowest level to write.")],
+    name: Annotated[LineLevel, argument("LEVEL", "Lowest level to write.")],
     note: AuditNote,
     for_time: Annotated[
         str, option("--for", "Time after which the default holds again, for example 90s or 2d.", "TIME")

@@ -1,7 +1,4 @@
-"""``zonectl operations``: every change that moves data, how far it is, and what can be done about it.
-
-Operations as text for people.
-"""
+"""``zonectl operations``: every change that moves data, how far it is, and what can be done about it."""
 
 from __future__ import annotations
 
@@ -10,10 +7,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from app.cli.cause_pages import say_pages
 from app.cli.connection import Api, client_command, object_command
 from app.cli.exits import ExitCode
-from app.cli.follow import FollowedChange, FollowProgress, choose_view, watch
+from app.cli.follow import FollowedChange, FollowProgress, choose_view, say_pages, watch
 from app.cli.limits import pause_request
 from app.cli.names import fold_name
 from app.cli.options import AuditNote, DryRunOption, ForOption, PartitionsOption, argument, group, option
@@ -29,7 +25,6 @@ if TYPE_CHECKING:
         OperationDetail,
         PartitionsCancelled,
         ReverseAnswer,
-        WaitingBody,
     )
 
 
@@ -110,7 +105,11 @@ def _reason(entry: OperationBody | NoteBody) -> str:
 def print_waiting_and_plan(operation: OperationDetail) -> None:
     if operation.get("waiting"):
         say()
-        columns: Columns = {"partitions": "partitions", "wait for": _in_words, "numbers": _waiting_numbers}
+        columns: Columns = {
+            "partitions": "partitions",
+            "wait for": lambda waiting: in_words(waiting["cause"]),
+            "numbers": lambda waiting: _numbers(waiting["numbers"], waiting["partitions"]),
+        }
         print_table(operation["waiting"], columns)
         say_pages(waiting["cause"] for waiting in operation["waiting"])
     plan = operation.get("plan")
@@ -131,14 +130,6 @@ def print_waiting_and_plan(operation: OperationDetail) -> None:
         say(f"... and {len(units) - UNITS_SHOWN_MAX} more (--format json)")
     if plan["batch_size"] is not None:
         say(f"{plan['batches']} batches of at most {plan['batch_size']} partitions")
-
-
-def _in_words(cause: WaitingBody) -> str:
-    return in_words(cause["cause"])
-
-
-def _waiting_numbers(cause: WaitingBody) -> str:
-    return _numbers(cause["numbers"], cause["partitions"])
 
 
 def reverse_line(answer: ReverseAnswer) -> Sequence[str]:
@@ -276,7 +267,8 @@ def wait(
         def is_over(answer: OperationDetail) -> bool:
             nonlocal operation
             operation = answer
-            view.update(_change(answer), _progress(answer))
+            change = FollowedChange(answer["zone_id"], title(answer), answer["catalog_version"])
+            view.update(change, _progress(answer))
             return answer["over"]
 
         late = f"not over after {timeout or 0:g} s; the operation goes on"
@@ -416,20 +408,6 @@ def _show(api: Api, operation: OperationDetail) -> None:
         print_waiting_and_plan(operation)
 
 
-def _change(operation: OperationDetail) -> FollowedChange:
-    return FollowedChange(operation["zone_id"], title(operation), operation["catalog_version"])
-
-
 def _progress(operation: OperationDetail) -> FollowProgress:
-    counts = operation["progress"]["partitions"]
-    return FollowProgress(
-        zone=title(operation),
-        converged=bool(operation["over"]),
-        total=counts["total"],
-        done=counts["done"],
-        moving=counts.get("moving") or 0,
-        waiting=counts.get("waiting") or 0,
-        causes=tuple(
-            (str(cause["cause"]), int(cause["partitions"])) for cause in operation.get("waiting") or ()
-        ),
-    )
+    state = {"state": "CONVERGED" if operation["over"] else "MOVING", "causes": operation.get("waiting")}
+    return FollowProgress.from_body(title(operation), {**operation["progress"], **state})

@@ -1,6 +1,5 @@
-"""How options are declared, and those that several commands share.
-
-Passwords come from a terminal or from standard input, never as arguments.
+"""Options: how they are declared, those that several commands share, and what is read from them. Passwords come
+from a terminal or from standard input, never as arguments.
 """
 
 from __future__ import annotations
@@ -221,8 +220,6 @@ def read_password(name: str, from_stdin: bool) -> str:
     if from_stdin:
         password = sys.stdin.readline().rstrip("\r\n")
     elif sys.stdin.isatty():
-        import getpass
-
         password = getpass.getpass(f"Password of {name}: ")
     else:
         raise UsageError("there is no terminal to ask for the password: give it with --password-stdin")

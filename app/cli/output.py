@@ -1,6 +1,5 @@
-"""Printing results: a table for people, JSON and CSV for programs; results on stdout, the rest on stderr.
-
-Lines for people and JSON for programs. Whatever text is in them, it stays on its line and can be seen.
+"""Printing of results: a table for people, JSON and CSV for programs; results on stdout, the rest on stderr.
+Whatever text is in them, it stays on its line and can be seen.
 """
 
 from __future__ import annotations

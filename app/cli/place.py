@@ -1,6 +1,5 @@
-"""``zonectl place``: assignments for a set of nodes, without a cluster.
-
-The files of ``zonectl place`` and ``zonectl whatif``: nodes, and assignments as they were printed.
+"""``zonectl place``: assignments for a set of nodes, without a cluster; and the files that it and ``zonectl
+whatif`` read: nodes, and assignments as they were printed.
 """
 
 from __future__ import annotations

@@ -1,8 +1,5 @@
-"""How a refusal is shown: for people with a caret below the spot, for programs as one JSON object.
-
-A problem document (RFC 9457) as a client reads it.
-
-How a request to the API fails.
+"""How a request to the API fails, and how its refusal, a problem document (RFC 9457), is shown: for people with
+a caret below the spot, for programs as one JSON object.
 
 RequestError
 ├── UnreachableError    nobody answers, or what answers is not Zonekeeper

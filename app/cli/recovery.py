@@ -47,11 +47,26 @@ class Course:
     timeout: TimeoutOption = None
 
     def is_done(self, client: ApiClient, zone: str, numbers: Sequence[int], first_wait_s: float = 0.0) -> bool:
-        """Where it is to be waited for: each of these partitions accepts writes again."""
+        """Where it is to be waited for: each of these partitions accepts writes again, and none is being
+        founded; a line on stderr for each change."""
         if self.dry_run or not self.wait or not numbers:
             return True
         time.sleep(first_wait_s)
-        return _accept_writes(client, zone, numbers, self.timeout)
+        view, count, awaited = LineView(), len(numbers), set(numbers)
+
+        def are_back(states: PartitionStates) -> bool:
+            asked = (state for state in states["partitions"] if state["partition"] in awaited)
+            away = [state for state in asked if not _is_back(state)]
+            view.line(f"{zone}: {count - len(away)}/{count} accept writes{_first_reason(away)}")
+            return not away
+
+        named = numbers if count <= NAMED_MAX else ()
+        late = f"{zone}: not done after {self.timeout or 0:g} s; the recovery goes on"
+
+        def ask(_: float) -> PartitionStates:
+            return client.recovery_states(zone, named)
+
+        return watch(ask, are_back, view, self.timeout, late, pause_s=POLL_S)
 
 
 @app.command()
@@ -74,19 +89,10 @@ def states(api: Api, zone: ZoneArgument, partition: PartitionsOption = None) -> 
     with api.client() as client:
         partitions = client.recovery_states(fold_name(zone), partition or [])["partitions"]
     if api.is_table:
-        names = (
-            "partition",
-            "state",
-            "since",
-            "voters",
-            "node",
-            "replica",
-            "votes",
-            "committed",
-            "last",
-            "reason",
+        api.show(
+            [row for state in partitions for row in _state_rows(state)],
+            dict(zip(STATE_NAMES, STATE_NAMES, strict=True)),
         )
-        api.show([row for state in partitions for row in _state_rows(state)], {name: name for name in names})
         for advice in dict.fromkeys(state["advice"] for state in partitions if state.get("advice")):
             say(advice)
     else:
@@ -245,30 +251,6 @@ def _names(text: str) -> list[str]:
     return [name for name in (part.strip() for part in text.split(",")) if name]
 
 
-def _accept_writes(
-    client: ApiClient,
-    zone: str,
-    partitions: Sequence[int],
-    timeout_s: float | None,
-) -> bool:
-    """Waits until each of them accepts writes and none is being founded; a line on stderr for each change."""
-    view, numbers = LineView(), set(partitions)
-
-    def ask(_: float) -> PartitionStates:
-        return client.recovery_states(zone, partitions if len(partitions) <= NAMED_MAX else ())
-
-    def are_back(states: PartitionStates) -> bool:
-        away = [
-            state for state in states["partitions"] if state["partition"] in numbers and not _is_back(state)
-        ]
-        done = f"{len(partitions) - len(away)}/{len(partitions)} accept writes"
-        view.line(f"{zone}: {done}{_first_reason(away)}")
-        return not away
-
-    late = f"{zone}: not done after {timeout_s or 0:g} s; the recovery goes on"
-    return watch(ask, are_back, view, timeout_s, late, pause_s=POLL_S)
-
-
 def _is_back(state: PartitionStateBody) -> bool:
     return state["state"] in WRITABLE and state["recovering_on"] is None and not state["restarting"]
 
@@ -280,14 +262,17 @@ def _first_reason(away: Sequence[PartitionStateBody]) -> str:
     return f"; partition {away[0]['partition']} is {away[0]['state']}{where}"
 
 
+STATE_HEAD = ("partition", "state", "since", "voters")
+STATE_NAMES = (*STATE_HEAD, "node", "replica", "votes", "committed", "last", "reason")
+
+
 def _state_rows(state: PartitionStateBody) -> Iterator[JsonObject]:
     """A row a replica; the partition's own cells stand in the first."""
     voters = f"{state['voters_alive']}/{state['voters']}"
     since = state.get("since") or ""
     head = {"partition": state["partition"], "state": state["state"], "since": since, "voters": voters}
-    absent = {"node": "-", "replica": "", "votes": "", "committed": "", "last": "", "reason": ""}
     if not state["replicas"]:
-        yield {**head, **absent}
+        yield {**dict.fromkeys(STATE_NAMES, ""), "node": "-", **head}
     for replica in state["replicas"]:
         yield {**replica, "replica": replica["state"], "votes": replica["voter"], **head}
         head = dict.fromkeys(head, "")

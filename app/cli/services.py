@@ -1,6 +1,5 @@
-"""``zonectl serve``, ``controller`` and ``migrate``: the processes of an installation, beside its nodes.
-
-What the processes of an installation have in common: how they begin, and how they end.
+"""``zonectl serve``, ``controller`` and ``migrate``: the processes of an installation, beside its nodes; and
+how each process begins and ends.
 """
 
 from __future__ import annotations
@@ -231,14 +230,12 @@ def _checked(settings: Settings, *, insecure: bool) -> tuple[str, ...]:
     """What protects the API is complete, or what is missing is accepted. Raises UsageError."""
     from app.bootstrap.protection import certificate_of, check_protections, issuer_of
 
-    try:
+    def check() -> tuple[str, ...]:
         certificate_of(settings)
         issuer_of(settings)
-        unprotected = check_protections(settings, insecure=insecure)
-    except (ValueError, OSError) as error:
-        raise UsageError(str(error)) from error
-    _warn(unprotected)
-    return unprotected
+        return check_protections(settings, insecure=insecure)
+
+    return _accept(check)
 
 
 def accept_links(settings: Settings, *, members: str = "", insecure: bool) -> None:
@@ -255,21 +252,17 @@ def accept_spark(settings: Settings, *, insecure: bool) -> None:
     _accept(partial(check_spark, settings, insecure=insecure))
 
 
-def _accept(check: Callable[[], tuple[str, ...]]) -> None:
+def _accept(check: Callable[[], tuple[str, ...]]) -> tuple[str, ...]:
     try:
-        _warn(check())
-    except ValueError as error:
+        missing = check()
+    except (ValueError, OSError) as error:
         raise UsageError(str(error)) from error
-
-
-def _warn(missing: tuple[str, ...]) -> None:
     for text in missing:
         print(f"zonectl: warning: {text}", file=sys.stderr)
+    return missing
 
 
 def _provide_token(catalog_url: str, file: Path) -> None:
-    import asyncio
-
     from app.bootstrap.catalog_administrators import provide_token
 
     with one_line():

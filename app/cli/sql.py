@@ -1,9 +1,8 @@
 """``zonectl sql``: run a script of statements, and with ``--wait`` follow the data to where it belongs.
 
-A script that is larger than a server reads at once, cut into requests that mean the same one after another.
-
-As the server does, a script is read whole before anything runs: here, when it has to be cut. What only the
-server can judge before it runs is a query, so that a script with one is never cut.
+A script that is larger than a server reads at once is cut into requests that mean the same one after another.
+As the server does, it is then read whole before anything runs. What only the server can judge before it runs is
+a query, so that a script with one is never cut.
 """
 
 from __future__ import annotations
@@ -137,10 +136,6 @@ def _cut(script: Script, statements: Sequence[_Statement], most: str) -> Sequenc
         parts.append(ScriptPart(text, before, first.line - 1, first.column - 1))
         before += len(group)
     return parts
-
-
-if TYPE_CHECKING:
-    pass
 
 
 @client_command

@@ -8,10 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 from app.cli.address import addresses_of
 from app.cli.alerts import alert_lines
-from app.cli.cause_pages import say_pages
 from app.cli.connection import Api, object_command
 from app.cli.exits import ExitCode
-from app.cli.follow import FollowProgress
+from app.cli.follow import FollowProgress, say_pages
 from app.cli.limits import summary
 from app.cli.output import print_table, say, table_columns
 from app.cli.problems import JsonObject, ProblemError

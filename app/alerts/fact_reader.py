@@ -15,7 +15,7 @@ from app.counts.open_operations import OpenOperations
 from app.counts.partition_count import PartitionCount
 from app.views.answer_state import OK, state_of
 from app.views.keyspace_views import KeyspaceViews
-from app.views.store_servers import servers_down
+from app.views.store_servers import servers_up
 from rebalance.controllers.outbox_relay import OutboxRelay
 from rebalance.controllers.store_guard import StoreGuard
 from rebalance.core.keyspace.keys import Keyspace
@@ -154,7 +154,7 @@ class FactReader:
             absent_nodes=count.missing if is_counted else None,
             full_disks=dict(tally.full) if is_counted else None,
             full_nodes=self._full_nodes(),
-            servers_down=tuple(servers_down(self._views)),
+            servers_down=tuple(name for name, is_up in servers_up(self._views).items() if not is_up),
             nodes=sum(1 for _ in self._mirror.below(self._keyspace.nodes)),
             stuck_moves=self._stuck_moves.still_s(time.time_ns() // 1_000_000),
         )

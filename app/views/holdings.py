@@ -1,9 +1,8 @@
-"""Which members count as held by a node.
+"""Members that count as held by a node, and what stands in the metastore of one that is to be removed. Over a
+copy, in any thread.
 
-One that lives deletes what it holds, and then the record of it. One that is gone can do neither: its records
+A node that lives deletes what it holds, and then the record of it. One that is gone can do neither: its records
 stay until it is back or removed, and what counts is whether the partition still counts on it.
-
-What stands in the metastore of a node that is to be removed. Over a copy, in any thread.
 """
 
 from __future__ import annotations
@@ -30,17 +29,8 @@ def held_members(mirror: KeyspaceCopy, keyspace: Keyspace, alive: AbstractSet[st
     for item in mirror.below(keyspace.members):
         parsed = keyspace.parse_member(item.key)
         if parsed is not None:
-            counts[parsed[1]] += is_held(mirror, keyspace, *parsed, alive)
+            counts[parsed[1]] += parsed[1] in alive or counts_on(mirror, keyspace, *parsed)
     return counts
-
-
-def is_held(
-    mirror: KeyspaceCopy, keyspace: Keyspace, partition: PartitionId, node: str, alive: AbstractSet[str]
-) -> bool:
-    """Of a member that has a record."""
-    if node in alive:
-        return True
-    return counts_on(mirror, keyspace, partition, node)
 
 
 def counts_on(mirror: KeyspaceCopy, keyspace: Keyspace, partition: PartitionId, node: str) -> bool:

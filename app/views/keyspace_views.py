@@ -1,8 +1,6 @@
-"""What clients see of zones, partitions, nodes and progress: read models over the keyspace mirror.
+"""Zones, partitions, nodes and progress as clients see them: read models over the keyspace mirror.
 
 Pure functions of a mirror; a mirror holds one revision, so each answer is consistent in itself.
-
-A zone's newest target as the keyspace mirror has it.
 """
 
 from __future__ import annotations
@@ -15,7 +13,7 @@ from dataclasses import dataclass, replace
 from app.contract.columns import Facts, body_of
 from app.contract.nodes import NodeBody
 from app.contract.zones import FailureBody, PartitionBody, PartitionDetail, PhaseBody, Progress, ZoneBody
-from app.views.holdings import held_members, is_held
+from app.views.holdings import counts_on, held_members
 from app.views.unreadable_keys import (
     RecordReader,
     decoded_data_nodes,
@@ -323,10 +321,9 @@ class KeyspaceViews:
         pointer = readable(self._mirror.get(self._keyspace.target_pointer(zone_id)), TargetPointer.decode)
         if pointer is not None and data_nodes is not None and is_target_of(pointer, intent, data_nodes):
             return "" if self.placed(zone_id) is not None else self._damaged(zone_id, pointer).cause
-        halting = (read(self._mirror.get(self._keyspace.epoch), EpochRecord.decode),)
-        unreadable = unreadable_among(
-            (*halting, read(self._mirror.get(self._keyspace.topology), Topology.decode))
-        )
+        epoch = read(self._mirror.get(self._keyspace.epoch), EpochRecord.decode)
+        topology = read(self._mirror.get(self._keyspace.topology), Topology.decode)
+        unreadable = unreadable_among((epoch, topology))
         return unreadable.cause if unreadable is not None else Cause.PLACEMENT_NOT_COMPUTED.text()
 
     def _damaged(self, zone_id: ZoneId, pointer: TargetPointer) -> Unreadable:
@@ -338,11 +335,8 @@ class KeyspaceViews:
 
     def _progress_of_drop(self, zone_id: ZoneId, intent: ZoneIntent) -> Progress:
         alive = self.alive()
-        left = [
-            member_key
-            for member_key in self._member_keys(self._keyspace.zone_members(zone_id))
-            if member_key[1] in alive
-        ]
+        members = self._member_keys(self._keyspace.zone_members(zone_id))
+        left = [member for member in members if member[1] in alive]
         total = intent.zone.partitions
         if self.ownership.has(zone_id):
             waits = Counter({Cause.CLEAN_UP.text("servers"): total})
@@ -453,11 +447,11 @@ class KeyspaceViews:
         return sorted(item.key.removeprefix(prefix) for item in self._mirror.below(prefix))
 
     def held_by(self, node: str) -> Iterator[PartitionId]:
-        """Partitions of which the node has a member (``is_held``), in key order; then those of which it has a
-        copy."""
-        alive = self.alive()
+        """Partitions of which the node has a member (``held_members``), in key order; then those of which it
+        has a copy."""
+        is_alive = node in self.alive()
         for partition, name, _ in self._member_keys(self._keyspace.members):
-            if name == node and is_held(self._mirror, self._keyspace, partition, node, alive):
+            if name == node and (is_alive or counts_on(self._mirror, self._keyspace, partition, node)):
                 yield partition
         for zone_id, number in self.ownership.held_by(node):
             yield PartitionId(zone_id, number)

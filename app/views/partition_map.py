@@ -1,6 +1,5 @@
-"""The published partition map of a zone, as the keyspace mirror has it: for the REST API and for SQL.
-
-The partition map of a store zone: nobody reports copies of it, since each result says who has which.
+"""The partition map of a zone, for the REST API and for SQL: the published one, as the keyspace mirror has it;
+of a store zone one made of the exchange's results, since nobody reports copies of it.
 """
 
 from __future__ import annotations

@@ -1,6 +1,5 @@
-"""An upgrade under way, as the API shows it.
-
-What Prometheus scrapes: every process that has registered, as its service discovery reads it.
+"""Processes that have registered: an upgrade of them under way, as the API shows it, and what Prometheus
+scrapes, as its service discovery reads it.
 """
 
 from __future__ import annotations
@@ -9,7 +8,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 from urllib.parse import urlsplit
 
-from app.contract.maintenance import ScrapeTarget, StepBody, UpgradeBody
+from app.contract.columns import Facts, body_of
+from app.contract.maintenance import BuildBody, ScrapeTarget, StepBody, UpgradeBody
 from catalog.core.level import inactive
 from catalog.core.zone import ZoneId
 from rebalance.controllers.upgrade import Upgrade
@@ -33,16 +33,7 @@ def upgrade_body(
         version=newest_version(upgrade.processes),
         level_in_force=upgrade.in_force,
         level=upgrade.level,
-        processes=[
-            {
-                "name": process.name,
-                "role": process.role,
-                "version": process.version,
-                "commit": process.commit,
-                "level": process.level,
-            }
-            for process in upgrade.processes
-        ],
+        processes=[body_of(BuildBody, Facts(process)) for process in upgrade.processes],
         steps=_steps(upgrade, can_stop),
         hindrances=list(upgrade.hindrances),
         inactive=list(inactive(upgrade.in_force)),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Sequence
 
+from app.contract.columns import Facts, body_of
 from app.contract.recovery import (
     UNKNOWN,
     CandidateBody,
@@ -47,15 +48,15 @@ def partition_states(
         owners, state = view.owners, global_state(view, alive)
         shown, since = shown_state(partition, state, sight.since_ms(partition), silence)
         advised = is_known and state in UNSERVED
+        # 0: nobody knows.
+        held_s = (now_ms - since) / 1_000 if since is not None else 0.0
         voters = possible_voters(view, alive) if owners is None else frozenset(owners.in_sync)
         living = living_voters(view, alive) if owners is None else _answering(owners, alive)
         yield {
             "partition": number,
             "state": shown,
             "since": utc(since) if since is not None else None,
-            "advice": advice(partition_status(view, alive).cause, alive, _held_s(since, now_ms))
-            if advised
-            else "",
+            "advice": advice(partition_status(view, alive).cause, alive, held_s) if advised else "",
             "voters": len(voters),
             "voters_alive": len(living),
             "generation": view.configuration.generation if view.configuration is not None else 0,
@@ -72,11 +73,6 @@ def partition_states(
                 for node in sorted(copies_of(view, alive))
             ],
         }
-
-
-def _held_s(since_ms: int | None, now_ms: int) -> float:
-    """0: nobody knows."""
-    return (now_ms - since_ms) / 1_000 if since_ms is not None else 0.0
 
 
 def reset_body(reset: PartitionReset) -> ResetBody:
@@ -102,35 +98,16 @@ def reset_body(reset: PartitionReset) -> ResetBody:
 
 
 def candidate_body(candidate: ResetCandidate) -> CandidateBody:
-    return {
-        "node": candidate.node,
-        "kind": candidate.kind.value,
-        "revision": candidate.revision,
-        "generation": candidate.generation,
-        "state": candidate.state,
-        "usable": candidate.usable,
-        "by_name": candidate.use is Use.BY_NAME,
-        "reason": candidate.reason,
-        **_position(candidate.position),
-    }
+    values = {"by_name": candidate.use is Use.BY_NAME, **_position(candidate.position)}
+    return body_of(CandidateBody, Facts(candidate, values))
 
 
 def restart_body(restart: PartitionRestart) -> RestartBody:
-    return {
-        "partition": restart.partition,
-        "nodes": list(restart.plan.nodes),
-        "cleanup": restart.plan.cleanup,
-    }
+    return body_of(RestartBody, Facts(restart.plan, {"partition": restart.partition}))
 
 
 def loss_reset_body(reset: LossReset) -> LossResetBody:
-    return {
-        "partition": reset.partition,
-        "outcome": reset.outcome,
-        "owners": list(reset.owners),
-        "exchange": str(reset.version),
-        "detail": reset.detail,
-    }
+    return body_of(LossResetBody, Facts(reset, {"exchange": str(reset.version)}))
 
 
 def _recovering_on(view: PartitionView) -> str | None:

@@ -1,11 +1,8 @@
-"""A zone's routing map: where clients find the voters of each partition, so that they may ask them directly.
+"""The way from a zone's name to its data: the zone of a name, the endpoints of each partition (its group's
+members, or the store servers of its owners), and the routing map by which clients ask them directly.
 
-Where the data of each partition is: its group's members, or the store servers of its owners.
-
-Zone names to zones, without a catalog read on the data path.
-
-Answers from the intents in the keyspace mirror; a name that is not there (its intent is still on the way, or
-cannot be read) is looked up in the catalog.
+Names are looked up without a catalog read on the data path, in the intents of the keyspace mirror; one that is
+not there (its intent is still on the way, or cannot be read) is looked up in the catalog.
 """
 
 from __future__ import annotations

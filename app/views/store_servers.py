@@ -1,6 +1,5 @@
-"""Which store servers take part, and which are missed.
-
-What store servers say of their copies, asked of all of them at once within a limit of time.
+"""Store servers: those that take part and those that are missed, and what they say of their copies, asked of
+all of them at once within a limit of time.
 """
 
 from __future__ import annotations
@@ -26,11 +25,6 @@ def servers_up(views: KeyspaceViews) -> dict[str, bool]:
     nodes = (record.node for record in views.live_records().values())
     keeping = {node.name for node in nodes if STORE_ENGINE in dict(node.engines).values()}
     return {name: name in ownership.servers for name in sorted(keeping)}
-
-
-def servers_down(views: KeyspaceViews) -> list[str]:
-    """Living nodes whose server is missed."""
-    return [name for name, is_up in servers_up(views).items() if not is_up]
 
 
 LIMIT_S = 2.0

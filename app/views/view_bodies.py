@@ -23,7 +23,7 @@ from rebalance.core.assignments.assignment import Assignments
 from rebalance.core.causes.cause import Cause
 from rebalance.core.keyspace.keys import Keyspace, PartitionId
 from rebalance.core.keyspace.readable import Unreadable, read
-from rebalance.core.keyspace.records import KeptRecord, MemberRole, MirrorRecord
+from rebalance.core.keyspace.records import KeptRecord, MemberRole
 from rebalance.core.moves.drain import Drain
 from rebalance.core.moves.move_status import MoveState, MoveStatus, PartitionView
 from rebalance.core.moves.partition_state import copies_of, is_learner, local_state
@@ -73,6 +73,7 @@ def member_body(view: PartitionView, node: str, alive: frozenset[str]) -> Member
     mirror = record.mirror
     configured = view.configuration.members.get(node) if view.configuration else None
     shown = record if record.has_member or mirror is None else mirror
+    stopped = {} if node in alive else {"state": Cause.NODE_DOWN.value}
     role = MemberRole.LEARNER if is_learner(view, node) else configured.role if configured else None
     return {
         "node": node,
@@ -81,7 +82,7 @@ def member_body(view: PartitionView, node: str, alive: frozenset[str]) -> Member
         "peer_url": record.peer_url,
         "client_url": shown.client_url,
         "reason": shown.reason,
-        "mirror": _mirror(mirror, is_alive=node in alive),
+        "mirror": body_of(MirrorBody, Facts(mirror, stopped)) if mirror is not None else None,
     }
 
 
@@ -109,12 +110,6 @@ def kept_copies(keys: KeyspaceCopy, keyspace: Keyspace, partition: PartitionId) 
         for record in (read(item, KeptRecord.decode),)
         if not isinstance(record, Unreadable)
     ]
-
-
-def _mirror(mirror: MirrorRecord | None, *, is_alive: bool) -> MirrorBody | None:
-    if mirror is None:
-        return None
-    return body_of(MirrorBody, Facts(mirror, {} if is_alive else {"state": Cause.NODE_DOWN}))
 
 
 def status_body(status: MoveStatus, since_ms: int | None) -> MoveStatusBody:

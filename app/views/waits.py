@@ -1,6 +1,5 @@
-"""What partitions wait for that are not admitted: counted from the same keys as the controllers do.
-
-What automatic resets of HIGH_AVAILABILITY zones wait for, as the keys tell it (core: ``loss_clock``).
+"""Waits of partitions: moves that are not admitted, counted from the same keys as the controllers do, and
+automatic resets of HIGH_AVAILABILITY zones, as the keys tell them (core: ``loss_clock``).
 """
 
 from __future__ import annotations

@@ -1,12 +1,8 @@
-"""Actions of the console: the functions of the REST API, called with what a form holds.
+"""Actions of the console: the functions of the REST API, called with what a form holds; sessions and tokens are
+listed and ended, statements on users are run.
 
 So a refusal, its words and its checks are the API's. What a route authorises before it calls the function is
 authorised here, for the viewer. Each raises StatementError. Changes take the site, a name, who makes them and
-why, and return what to tell that person.
-
-Actions of pages on logins: sessions and tokens are listed and ended, statements on users are run.
-
-As in ``app.console.actions``: each raises StatementError, and changes take the site, a name, who makes them and
 why, and return what to tell that person.
 """
 

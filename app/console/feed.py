@@ -1,10 +1,9 @@
-"""Keeps the console's arrays current: a listener notes what changed, batches of it are read in a thread.
+"""The feed that keeps the console's arrays current: a listener notes what changed, batches of it are read in a
+thread.
 
 Nothing is read before somebody looks at a page, and nothing while nobody does: then only the numbers of what
 changed are noted. The first reading of a zone of 65,000 partitions takes seconds, so the zone's target is shown
-at once and read over.
-
-Count of what may begin under limits, for the feed: over all that moves, and so as seldom as it takes
+at once and read over. What may begin under limits is counted over all that moves, and so as seldom as it takes
 long.
 """
 

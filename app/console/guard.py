@@ -1,12 +1,10 @@
-"""The console's sockets where users log in: each belongs to a session, and to a page that was drawn for it.
+"""Guard of the console where users log in: the viewer of each request, how much of the console one user may
+hold (drawing takes time of all, pages memory, sockets files), and its sockets, each of which belongs to a
+session and to a page that was drawn for it.
 
 NiceGUI takes a page's id for a proof. Here the socket's own session counts: what arrives on it is for no page
 but its own, is done for whoever has logged in, and only while the session holds. A session that has ended, and
 privileges that have changed, close it; the page is then drawn anew, for whoever has logged in by then.
-
-Viewer of each request, for what draws the console's pages, and how much of it one user may hold.
-
-Room that one user may hold of the console: drawing takes time of all, pages memory, sockets files.
 """
 
 from __future__ import annotations

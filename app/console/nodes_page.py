@@ -1,7 +1,4 @@
-"""``/console/nodes``: what each node holds, whether it can stop, and drains.
-
-Nodes as the console lists them.
-"""
+"""``/console/nodes``: what each node holds, whether it can stop, and drains."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
 """``/console/operations``: every change that moves data, what it waits for; pause, cancel and reverse.
 
-An operation as its page shows it, of zones whose partitions are too many to be read for each look.
-
-The counts are those of the zone's arrays then, which are read as they change; the rest is the record's.
+Of zones whose partitions are too many to be read for each look, the counts are those of the zone's arrays,
+which are read as they change; the rest is the record's.
 """
 
 from __future__ import annotations

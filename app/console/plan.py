@@ -1,10 +1,7 @@
-"""A plan: what a change of a zone or of its nodes moves, made before it is run (VOL-009).
+"""Plans: what a change of a zone or of its nodes moves, made before it is run (VOL-009), and what-if: a zone
+with nodes more or fewer, compared with what is.
 
 Data nodes and placements are computed as the controllers do; nothing is written.
-
-What-if: a zone with nodes more or fewer, placed by the controllers' kernel and compared with what is.
-
-Nothing is written.
 """
 
 from __future__ import annotations

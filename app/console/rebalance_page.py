@@ -1,6 +1,5 @@
-"""``/console/rebalance``: what moves, what holds it back, the limits, and pauses.
-
-The form of the limits: numbers, switches, and the windows in which moves may begin.
+"""``/console/rebalance``: what moves, what holds it back, pauses, and the limits: numbers, switches, and the
+windows in which moves may begin.
 """
 
 from __future__ import annotations

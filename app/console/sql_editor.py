@@ -1,8 +1,8 @@
-"""The SQL editor's logic: what a script does, where an error is, and results as grids and files.
+"""The SQL editor's logic: what a script does, where an error is, results as grids and files, and the words that
+it offers: of statements, options of zones, views with their columns, and zones.
 
-Words that the SQL editor offers: of statements, options of zones, views with their columns, and zones.
-
-Made of the tables that parser, catalog and views have, so that a new option or view is offered by itself.
+The words are made of the tables that parser, catalog and views have, so that a new option or view is offered by
+itself.
 """
 
 from __future__ import annotations

@@ -1,11 +1,8 @@
 """All partitions of a zone as arrays: 65,000 partitions on 100 nodes take 6.5 MB and milliseconds to count.
 
-Rows are partitions, columns are nodes; a column once given stays, so that rows can be read one by one.
-
-Cells of one partition, from all that the keyspace says of it.
-
-A *cell* is the copy of one partition on one node, as one byte: its role and how the copy is. A whole zone is
-then a matrix of bytes (``zone_grid``).
+Rows are partitions, columns are nodes; a column once given stays, so that rows can be read one by one. A *cell*
+is the copy of one partition on one node, as one byte: its role and how the copy is, from all that the keyspace
+says of it.
 """
 
 from __future__ import annotations

@@ -1,6 +1,5 @@
-"""State of each zone, counted: for the overview, the list of zones and the map.
-
-The overview as a view model: health, what moves, and what blocks the rest.
+"""State of each zone, counted, for the list of zones and the map; and the overview as a view model: health,
+what moves, and what blocks the rest.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""Liveness and readiness.
-
-Alerts, as the server that answers judges them.
-"""
+"""Liveness and readiness, and alerts as the server that answers judges them."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Keys and values, the routing of them, and samples of copies.
-
-Which replica of a partition answers a read.
-"""
+"""Keys and values, the replica that answers a read, the routing of keys, and samples of copies."""
 
 from __future__ import annotations
 

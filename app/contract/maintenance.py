@@ -1,10 +1,5 @@
-"""What runs, of which builds, and what finalising an upgrade brings.
-
-Whether catalog and metastore belong together.
-
-Levels of log lines.
-
-What Prometheus reads besides what is measured.
+"""Maintenance of an installation: what runs, of which builds, and what finalising an upgrade brings; whether
+catalog and metastore belong together; levels of log lines; what Prometheus reads besides what is measured.
 """
 
 from __future__ import annotations

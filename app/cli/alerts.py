@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from app.cli.connection import Api, client_command, object_command
+from app.cli.connection import ObjectApi, RowsApi
 from app.cli.exits import ExitCode, UsageError
 from app.cli.limits import seconds_of
 from app.cli.options import ByOption, argument, group, option
@@ -22,9 +22,8 @@ app = group()
 
 
 @app.callback(invoke_without_command=True)
-@client_command
 def alerts(
-    api: Api,
+    api: RowsApi,
     context: typer.Context,
     every: Annotated[bool, option("--all", "Also alerts that were resolved within 15 minutes.")] = False,
     is_over: Annotated[
@@ -76,9 +75,8 @@ def alerts(
 
 
 @app.command()
-@object_command
 def silence(
-    api: Api,
+    api: ObjectApi,
     alerts: Annotated[
         list[str],
         argument("ALERT|LABEL=VALUE", "Name of an alert, labels that it has, or both: NodeDown node=n3."),
@@ -114,8 +112,7 @@ def silence(
 
 
 @app.command()
-@client_command
-def silences(api: Api) -> int:
+def silences(api: RowsApi) -> int:
     """List the silences in force, with alerts, end, user and reason.
 
     \b
@@ -134,9 +131,8 @@ def silences(api: Api) -> int:
 
 
 @app.command()
-@object_command
 def unsilence(
-    api: Api,
+    api: ObjectApi,
     silence_id: Annotated[str, argument("ID", "ID of a silence, as listed by `zonectl alerts silences`.")],
     reason: Annotated[str, option("--reason", "Reason recorded in the audit log.", "TEXT")] = "",
 ) -> int:

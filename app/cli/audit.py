@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from app.cli.connection import Api, client_command
+from app.cli.connection import RowsApi
 from app.cli.exits import ExitCode
 from app.cli.options import option
 from app.cli.problems import JsonObject
@@ -12,9 +12,8 @@ from app.cli.problems import JsonObject
 DETAILS_SHOWN = 60
 
 
-@client_command
 def audit(
-    api: Api,
+    api: RowsApi,
     subject: Annotated[
         str, option("--of", "Only changes of this zone, table, node or operation.", "NAME")
     ] = "",

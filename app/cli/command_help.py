@@ -71,7 +71,8 @@ class Commands(typer.Typer):
 
 
 def with_groups(function: Callable[..., int]) -> Callable[..., int]:
-    """The command of a function: a parameter that is a dataclass stands for the options that are its fields."""
+    """The command of a function: a parameter that is a dataclass stands for the options that are its fields,
+    and those of ``api`` stand last."""
     signature = inspect.signature(function, eval_str=True)
     groups = {
         name: inspect.signature(each.annotation, eval_str=True).parameters
@@ -87,7 +88,7 @@ def with_groups(function: Callable[..., int]) -> Callable[..., int]:
         return function(**given)
 
     def options() -> Iterator[inspect.Parameter]:
-        for name, parameter in signature.parameters.items():
+        for name, parameter in sorted(signature.parameters.items(), key=lambda item: item[0] == "api"):
             yield from groups[name].values() if name in groups else (parameter,)
 
     apart = [option.replace(kind=option.KEYWORD_ONLY) for option in options()]

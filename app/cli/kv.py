@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Annotated
 from uuid import uuid4
 
 from app.cli.address import contexts_file, origin_of
-from app.cli.connection import Api, client_command
+from app.cli.connection import Api, RowsApi
 from app.cli.exits import CliError, ExitCode, UsageError
 from app.cli.names import fold_name
 from app.cli.options import OutputFormat, ZoneArgument, argument, group, option
@@ -133,9 +133,8 @@ class WriteTermsOptions:
 
 
 @app.command()
-@client_command
 def put(
-    api: Api,
+    api: RowsApi,
     zone: ZoneArgument,
     key: KeyArgument,
     value: Annotated[str, argument("VALUE", "Text to store; `-` reads it from stdin unchanged.")],
@@ -158,8 +157,7 @@ def put(
 
 
 @app.command()
-@client_command
-def delete(api: Api, zone: ZoneArgument, key: KeyArgument, options: WriteTermsOptions) -> int:
+def delete(api: RowsApi, zone: ZoneArgument, key: KeyArgument, options: WriteTermsOptions) -> int:
     """Delete KEY.
 
     Deleting a key that does not exist succeeds. Otherwise as `kv put`.
@@ -194,16 +192,15 @@ def _write(api: Api, zone: str, key: str, text: str | None, options: WriteTermsO
             given_up.add(operation)
             if not api.is_table:
                 raise
-            raise CliError(error.exit_code, f"{render_problem(error.problem, api.form)}{again}") from error
+            raise CliError(error.exit_code, f"{render_problem(error.problem, api.output)}{again}") from error
         given_up.settle((operation, *terms.abandons))
     _show(api, written)
     return ExitCode.OK
 
 
 @app.command()
-@client_command
 def get(
-    api: Api,
+    api: RowsApi,
     zone: ZoneArgument,
     key: KeyArgument,
     read: Annotated[
@@ -279,7 +276,7 @@ def _stdin_text() -> str:
 
 def _show(api: Api, answer: GetResult | PutResult) -> None:
     """One row; as JSON the object itself."""
-    if api.form in (OutputFormat.TABLE, OutputFormat.CSV):
+    if api.output in (OutputFormat.TABLE, OutputFormat.CSV):
         api.show([answer], {name: name for name in answer})
     else:
         say_json(answer)

@@ -164,5 +164,5 @@ def show_limits(api: Api, change: Mapping[str, object]) -> int:
     """The limits after ``change``; empty: as they are. Raises CliError."""
     with api.client() as client:
         limits = client.change_limits(change) if change else client.limits()
-    print_limits(limits, api.form)
+    print_limits(limits, api.output)
     return 0

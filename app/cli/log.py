@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import Annotated
 
-from app.cli.connection import Api, client_command, object_command
+from app.cli.connection import ObjectApi, RowsApi
 from app.cli.exits import ExitCode
 from app.cli.limits import seconds_of
 from app.cli.options import AuditNote, ReasonOption, argument, group, option
@@ -18,8 +18,7 @@ ModuleArgument = Annotated[str, argument("MODULE", "Module, with all modules ins
 
 
 @app.command()
-@client_command
-def levels(api: Api) -> int:
+def levels(api: RowsApi) -> int:
     """List the modules whose level is changed, and the defaults.
 
     \b
@@ -47,9 +46,8 @@ def levels(api: Api) -> int:
 
 
 @app.command()
-@object_command
 def level(
-    api: Api,
+    api: ObjectApi,
     module: ModuleArgument,
     name: Annotated[LineLevel, argument("LEVEL", "Lowest level to write.")],
     note: AuditNote,
@@ -76,8 +74,7 @@ def level(
 
 
 @app.command()
-@object_command
-def reset(api: Api, module: ModuleArgument, reason: ReasonOption = "") -> int:
+def reset(api: ObjectApi, module: ModuleArgument, reason: ReasonOption = "") -> int:
     """Set the log level of a module back to its default.
 
     \b

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Annotated
 
 from app.cli.address import Address, Context, load_contexts, origin_of, save_contexts
-from app.cli.connection import Api, object_command
+from app.cli.connection import ObjectApi
 from app.cli.exits import CliError, ExitCode, UsageError
 from app.cli.options import PasswordInput, argument, asker, option, read_password, setting
 from app.cli.output import say
@@ -99,8 +99,7 @@ def logout(
     return ExitCode.OK
 
 
-@object_command
-def whoami(api: Api) -> int:
+def whoami(api: ObjectApi) -> int:
     """Show the current user, its roles, and when the login ends.
 
     \b
@@ -122,8 +121,7 @@ def whoami(api: Api) -> int:
     return ExitCode.OK
 
 
-@object_command
-def console_link(api: Api) -> int:
+def console_link(api: ObjectApi) -> int:
     """Create a link that logs in to the console once.
 
     Open it in a browser within five minutes. Anyone who opens it is logged in as you: do not share it.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from app.cli.connection import Api, object_command
+from app.cli.connection import ObjectApi
 from app.cli.exits import ExitCode
 from app.cli.options import ReasonOption, YesOption, group
 from app.cli.output import confirm, counted, say
@@ -13,8 +13,7 @@ app = group("Check that catalog and etcd belong together, and continue after a r
 
 
 @app.command()
-@object_command
-def status(api: Api) -> int:
+def status(api: ObjectApi) -> int:
     """Compare catalog and etcd.
 
     Exit code 1 when writes are stopped: one of the two was restored from an older
@@ -34,9 +33,8 @@ def status(api: Api) -> int:
 
 
 @app.command()
-@object_command
 def adopt(
-    api: Api,
+    api: ObjectApi,
     yes: YesOption = False,
     reason: ReasonOption = "",
 ) -> int:

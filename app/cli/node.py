@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from app.cli.connection import Api, object_command
+from app.cli.connection import Api, ObjectApi
 from app.cli.exits import ExitCode, UsageError
 from app.cli.follow import LineView, watch
 from app.cli.options import (
@@ -134,9 +134,8 @@ def node(
 
 
 @app.command()
-@object_command
 def drain(
-    api: Api,
+    api: ObjectApi,
     name: NameArgument,
     note: AuditNote,
     wait: Annotated[bool, option("--wait", "Wait until the node holds no members and no copies.")] = False,
@@ -176,8 +175,7 @@ def drain(
 
 
 @app.command()
-@object_command
-def undrain(api: Api, name: NameArgument, reason: ReasonOption = "") -> int:
+def undrain(api: ObjectApi, name: NameArgument, reason: ReasonOption = "") -> int:
     """Return a drained node to service.
 
     Zones may use it again, subject to their timers. A zone with AUTO SCALE UP OFF does not.
@@ -193,9 +191,8 @@ def undrain(api: Api, name: NameArgument, reason: ReasonOption = "") -> int:
 
 
 @app.command()
-@object_command
 def remove(
-    api: Api,
+    api: ObjectApi,
     name: NameArgument,
     note: AuditNote,
     yes: YesOption = False,
@@ -245,8 +242,7 @@ def remove(
 
 
 @app.command("can-stop")
-@object_command
-def can_stop(api: Api, name: NameArgument) -> int:
+def can_stop(api: ObjectApi, name: NameArgument) -> int:
     """Check whether a node can be stopped now.
 
     Lists what each partition would lose. LAST_COPY and MAJORITY speak against it:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from app.cli.connection import Api, client_command, object_command
+from app.cli.connection import Api, ObjectApi, RowsApi
 from app.cli.exits import ExitCode
 from app.cli.follow import FollowedChange, FollowProgress, choose_view, say_pages, watch
 from app.cli.limits import pause_request
@@ -172,9 +172,8 @@ IdArgument = Annotated[str, argument("ID", "Operation ID, for example 3-1834.")]
 
 
 @app.callback(invoke_without_command=True)
-@client_command
 def operations(
-    api: Api,
+    api: RowsApi,
     context: typer.Context,
     zone: Annotated[str | None, option("--zone", "Only operations of this zone.", "ZONE")] = None,
     state: Annotated[
@@ -215,8 +214,7 @@ def operations(
 
 
 @app.command()
-@object_command
-def show(api: Api, name: IdArgument) -> int:
+def show(api: ObjectApi, name: IdArgument) -> int:
     """Show the progress and the plan of an operation.
 
     Includes what waits for what, and which node copies from which.
@@ -232,9 +230,8 @@ def show(api: Api, name: IdArgument) -> int:
 
 
 @app.command()
-@object_command
 def wait(
-    api: Api,
+    api: ObjectApi,
     name: IdArgument,
     timeout: Annotated[
         float | None,
@@ -281,8 +278,7 @@ def wait(
 
 
 @app.command()
-@object_command
-def pause(api: Api, name: IdArgument, note: AuditNote, time_limit: ForOption = None) -> int:
+def pause(api: ObjectApi, name: IdArgument, note: AuditNote, time_limit: ForOption = None) -> int:
     """Pause an operation until `resume`, or for a time.
 
     Moves in progress are completed, and no more are started. The pause applies to
@@ -297,8 +293,7 @@ def pause(api: Api, name: IdArgument, note: AuditNote, time_limit: ForOption = N
 
 
 @app.command()
-@object_command
-def resume(api: Api, name: IdArgument, note: AuditNote) -> int:
+def resume(api: ObjectApi, name: IdArgument, note: AuditNote) -> int:
     """End the pause of an operation's zone.
 
     Partitions that wait with the cause COPY_FAILED are retried at once. A pause of
@@ -312,9 +307,8 @@ def resume(api: Api, name: IdArgument, note: AuditNote) -> int:
 
 
 @app.command()
-@object_command
 def cancel(
-    api: Api,
+    api: ObjectApi,
     name: IdArgument,
     note: AuditNote,
     partition: PartitionsOption = None,
@@ -341,8 +335,7 @@ def cancel(
 
 
 @app.command()
-@object_command
-def finalise(api: Api, name: IdArgument, note: AuditNote, dry_run: DryRunOption = False) -> int:
+def finalise(api: ObjectApi, name: IdArgument, note: AuditNote, dry_run: DryRunOption = False) -> int:
     """Delete replicas kept by an operation.
 
     Nodes keep the replicas that moved away from them when `zonectl rebalance limits
@@ -367,8 +360,7 @@ def finalise(api: Api, name: IdArgument, note: AuditNote, dry_run: DryRunOption 
 
 
 @app.command()
-@object_command
-def reverse(api: Api, name: IdArgument, note: AuditNote) -> int:
+def reverse(api: ObjectApi, name: IdArgument, note: AuditNote) -> int:
     """Revert an operation with a new operation.
 
     The zone gets its previous parameters in a new catalog version, and every

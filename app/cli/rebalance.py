@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from app.cli.connection import Api, object_command
+from app.cli.connection import ObjectApi
 from app.cli.names import fold_name
 from app.cli.options import AuditNote, ForOption, group
 from rebalance.core.admission.limit_options import LIMIT_OPTIONS, LimitKind, LimitOption
@@ -67,9 +67,8 @@ def with_limits(command: Callable[..., int]) -> Callable[..., int]:
 
 
 @app.command()
-@object_command
 @with_limits
-def limits(api: Api, note: AuditNote, **given: Any) -> int:
+def limits(api: ObjectApi, note: AuditNote, **given: Any) -> int:
     """Show the limits of moves, or change the ones given; `none` removes a limit.
 
     Limits that are not given stay unchanged.
@@ -136,8 +135,7 @@ def limits(api: Api, note: AuditNote, **given: Any) -> int:
 
 
 @app.command()
-@object_command
-def pause(api: Api, note: AuditNote, zone: ZoneOption = None, time_limit: ForOption = None) -> int:
+def pause(api: ObjectApi, note: AuditNote, zone: ZoneOption = None, time_limit: ForOption = None) -> int:
     """Start no more moves until `resume`, or for a time. Running moves finish.
 
     No move starts once this command has answered. Statements are accepted, and
@@ -155,8 +153,7 @@ def pause(api: Api, note: AuditNote, zone: ZoneOption = None, time_limit: ForOpt
 
 
 @app.command()
-@object_command
-def resume(api: Api, note: AuditNote, zone: ZoneOption = None) -> int:
+def resume(api: ObjectApi, note: AuditNote, zone: ZoneOption = None) -> int:
     """End the pause of the cluster or of one zone. Waiting moves begin, within the limits.
 
     A zone with a pause of its own stays paused when the cluster's pause ends.

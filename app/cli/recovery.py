@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
-from app.cli.connection import Api, client_command
+from app.cli.connection import Api, RowsApi
 from app.cli.exits import ExitCode
 from app.cli.follow import LineView, watch
 from app.cli.names import fold_name
@@ -70,8 +70,7 @@ class Course:
 
 
 @app.command()
-@client_command
-def states(api: Api, zone: ZoneArgument, partition: PartitionsOption = None) -> int:
+def states(api: RowsApi, zone: ZoneArgument, partition: PartitionsOption = None) -> int:
     """Show the state of each partition and of its replicas.
 
     A partition is AVAILABLE (all replicas are healthy), DEGRADED (a majority of the
@@ -101,9 +100,8 @@ def states(api: Api, zone: ZoneArgument, partition: PartitionsOption = None) -> 
 
 
 @app.command()
-@client_command
 def reset(
-    api: Api,
+    api: RowsApi,
     *,
     zone: ZoneArgument,
     partition: PartitionsOption = None,
@@ -172,9 +170,8 @@ def reset(
 
 
 @app.command()
-@client_command
 def restart(
-    api: Api,
+    api: RowsApi,
     *,
     zone: ZoneArgument,
     partition: PartitionsOption = None,
@@ -213,9 +210,8 @@ def restart(
 
 
 @app.command("reset-lost")
-@client_command
 def reset_lost(
-    api: Api,
+    api: RowsApi,
     zone: ZoneArgument,
     confirm_dead: Annotated[
         str, option("--confirm-dead", "Nodes known to be dead, which partitions wait for.", "NODE,...")

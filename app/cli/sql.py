@@ -17,7 +17,7 @@ import typer
 
 from app.cli.address import find_address
 from app.cli.client import ApiClient
-from app.cli.connection import Api, client_command
+from app.cli.connection import RowsApi
 from app.cli.exits import CliError, ExitCode
 from app.cli.follow import follow, touched_zones
 from app.cli.options import OutputFormat, ReasonOption, TimeoutOption, WaitOption, option
@@ -138,9 +138,8 @@ def _cut(script: Script, statements: Sequence[_Statement], most: str) -> Sequenc
     return parts
 
 
-@client_command
 def sql(
-    api: Api,
+    api: RowsApi,
     source: Annotated[
         str | None, typer.Argument(metavar="[-]", help="`-` reads the script from stdin.", show_default=False)
     ] = None,
@@ -179,12 +178,12 @@ def sql(
             # Results go to stdout, also those before a refused statement.
             results += _numbered(error.problem.results, part)
             problem = replace(part.in_script(error.problem), results=tuple(results))
-            if results or api.form is OutputFormat.JSON:
-                print_results(results, api.form)
+            if results or api.output is OutputFormat.JSON:
+                print_results(results, api.output)
             sys.stdout.flush()
-            text = render_problem(problem, api.form, script)
+            text = render_problem(problem, api.output, script)
             raise CliError(error.exit_code, text + _progress(problem) * api.is_table) from error
-        print_results(results, api.form)
+        print_results(results, api.output)
         if not wait:
             return ExitCode.OK
         sys.stdout.flush()

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from app.cli.address import addresses_of
 from app.cli.alerts import alert_lines
-from app.cli.connection import Api, object_command
+from app.cli.connection import ObjectApi
 from app.cli.exits import ExitCode
 from app.cli.follow import FollowProgress, say_pages
 from app.cli.limits import summary
@@ -27,8 +27,7 @@ DEGRADED_MAX = 20
 NODE_FIELDS = ("name", "alive", "members", "copies", "attributes", "profiles")
 
 
-@object_command
-def status(api: Api) -> int:
+def status(api: ObjectApi) -> int:
     """Show what is out of order, each service, limits, alerts, nodes and zones.
 
     For the `zonectl up` of the data directory all addresses are shown, including

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from app.cli.connection import Api, client_command, object_command
+from app.cli.connection import ObjectApi, RowsApi
 from app.cli.exits import ExitCode
 from app.cli.options import argument, group, option
 
@@ -12,9 +12,8 @@ app = group("Create, list and revoke tokens for programs.")
 
 
 @app.command()
-@object_command
 def create(
-    api: Api,
+    api: ObjectApi,
     days: Annotated[int, option("--days", "Days until it expires.", "N", min=1, max=90)] = 30,
     scope: Annotated[
         str,
@@ -43,9 +42,8 @@ def create(
 
 
 @app.command("list")
-@client_command
 def list_tokens(
-    api: Api,
+    api: RowsApi,
     everybody: Annotated[bool, option("--all", "Tokens of all users. Requires ADMIN.")] = False,
 ) -> int:
     """List tokens, newest first.
@@ -62,9 +60,8 @@ def list_tokens(
 
 
 @app.command()
-@object_command
 def revoke(
-    api: Api,
+    api: ObjectApi,
     token_id: Annotated[str, argument("TOKEN_ID", "Id of the token, as `zonectl token list` shows it.")],
 ) -> int:
     """Revoke a token. Every server refuses it within 2 s.

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from app.cli.connection import Api, object_command
+from app.cli.connection import ObjectApi
 from app.cli.exits import ExitCode
 from app.cli.options import ReasonOption, YesOption, group
 from app.cli.output import confirm, say
@@ -19,8 +19,7 @@ COMMIT_SHOWN = 12
 
 
 @app.command()
-@object_command
-def status(api: Api) -> int:
+def status(api: ObjectApi) -> int:
     """Show which versions run, and which release level is in force.
 
     While two versions run side by side, what is written is what both can read.
@@ -40,8 +39,7 @@ def status(api: Api) -> int:
 
 
 @app.command()
-@object_command
-def plan(api: Api) -> int:
+def plan(api: ObjectApi) -> int:
     """Show which process to replace next.
 
     Servers come first, as they bring the catalog's schema, then controllers, then
@@ -62,9 +60,8 @@ def plan(api: Api) -> int:
 
 
 @app.command()
-@object_command
 def finalise(
-    api: Api,
+    api: ObjectApi,
     yes: YesOption = False,
     reason: ReasonOption = "",
 ) -> int:

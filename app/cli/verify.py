@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-from app.cli.connection import Api, object_command
+from app.cli.connection import ObjectApi
 from app.cli.exits import ExitCode, UsageError
 from app.cli.names import fold_name
 from app.cli.options import PartitionsOption, ZoneArgument, option
@@ -25,9 +25,8 @@ Saved = dict[int, dict[str, str | None]]
 """By partition the digest of each key's value."""
 
 
-@object_command
 def verify(
-    api: Api,
+    api: ObjectApi,
     zone: ZoneArgument,
     samples: Annotated[
         int, option("--samples", "Number of sample keys per partition.", "N", min=1, max=1000)

@@ -158,20 +158,16 @@ class PageFrame:
             return
         self._status_shown = shown
         self._due_at = time.monotonic() + REDRAW_S
-        ready = bool(readiness["ready"])
-        notices: dict[str, Any] = {"as_of": as_of, "unprotected": (), "recovered": (), "upgrade": ()}
-        if not sees_system():
-            fill(self._status, render("status", ready=ready, revision=None, unread=0, stores={}, as_of=as_of))
-            self._notices.show(render("notices", **notices))
-            return
-        self._badge.show(await _badge(self.site))
-        stores = {store: readiness[store] for store in ("catalog", "metastore") if readiness[store] != "ok"}
-        counts = {"revision": revision, "unread": unread, "stores": stores}
-        fill(self._status, render("status", ready=ready, as_of=as_of, **counts))
-        recovered = readiness["recovered_administrators"]
-        notices |= {"unprotected": readiness["unprotected"], "recovered": recovered}
-        notices["upgrade"] = readiness["upgrade"]
-        self._notices.show(render("notices", **notices))
+        ready, sees = bool(readiness["ready"]), sees_system()
+        if sees:
+            self._badge.show(await _badge(self.site))
+        states = {store: readiness[store] for store in ("catalog", "metastore") if sees}
+        stores = {store: state for store, state in states.items() if state != "ok"}
+        counts = {"revision": revision if sees else None, "unread": unread if sees else 0}
+        fill(self._status, render("status", ready=ready, as_of=as_of, stores=stores, **counts))
+        told = {"unprotected": "unprotected", "recovered": "recovered_administrators", "upgrade": "upgrade"}
+        notices = {name: readiness[key] if sees else () for name, key in told.items()}
+        self._notices.show(render("notices", as_of=as_of, **notices))
 
 
 async def _badge(site: Site) -> Markup:

@@ -29,13 +29,17 @@ class LoginGrids:
             ui.label("Sessions of the console. Select one to end it.")
             times = [text_column(name, title) for name, title in (("created", "Begun"), ("used", "Last used"))]
             columns = [text_column("name", "Session"), *owner, *times, text_column("ends", "Ends"), _NOTE]
-            self._sessions = pick_grid(columns, "Sessions", self._end_session)
+            ask = partial(self._ask, "End session", "Its pages are closed within 2 s.", actions.end_session)
+            self._sessions = pick_grid(columns, "Sessions", ask)
         with ui.element("section").classes("panel stacked"):
             html(render("heading", title="Tokens"))
             ui.label("Tokens of programs and commands. Select one to revoke it.")
             columns = [text_column("name", "Token"), *owner, text_column("scope", "Scope", flex=2)]
             columns += [text_column("created", "Created"), text_column("ends", "Expires"), _NOTE]
-            self._tokens = pick_grid(columns, "Tokens", self._revoke_token)
+            ask = partial(
+                self._ask, "Revoke token", "Every server refuses it within 2 s.", actions.revoke_token
+            )
+            self._tokens = pick_grid(columns, "Tokens", ask)
 
     async def draw(self) -> None:
         sessions = await actions.sessions(self._site, everybody=self._everybody)
@@ -65,13 +69,7 @@ class LoginGrids:
         ]
         show_rows(self._tokens, rows)
 
-    def _end_session(self, name: str) -> None:
-        self._ask("End session", name, "Its pages are closed within 2 s.", actions.end_session)
-
-    def _revoke_token(self, name: str) -> None:
-        self._ask("Revoke token", name, "Every server refuses it within 2 s.", actions.revoke_token)
-
-    def _ask(self, word: str, name: str, consequence: str, end: End) -> None:
+    def _ask(self, word: str, consequence: str, end: End, name: str) -> None:
         act = partial(end, self._site, name)
         title = f"{word} {name}?"
         confirm(self._frame, title, consequence, word, act, danger=True, needs_reason=False)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from operator import attrgetter
-from typing import NamedTuple
 
 import numpy as np
 from fastapi import Request
@@ -28,7 +27,7 @@ from app.console.heat_map import (
 )
 from app.console.shared import Site, no_zone
 from app.console.viewer import shown_cause
-from app.console.zone_grid import MoveCell, Numbers, ZoneGrid
+from app.console.zone_grid import MoveCell
 from catalog.core.zone import Zone
 
 LISTED_MAX = 50
@@ -43,27 +42,6 @@ CHOICES = {
     Shown.WAITING.value: "waiting",
     Shown.UNHEALTHY.value: "degraded or worse",
 }
-
-
-class Listed(NamedTuple):
-    number: int
-    state: str
-    cause: str
-
-
-def unsettled_partitions(grid: ZoneGrid, numbers: Numbers) -> tuple[list[Listed], int]:
-    """Return the first of those of ``numbers`` that are not done, and how many there are."""
-    unsettled = numbers[grid.moves[numbers] > MoveCell.DONE]
-    listed = [
-        Listed(number, MoveCell(int(grid.moves[number])).name.lower(), shown_cause(grid.causes[number]))
-        for number in unsettled[:LISTED_MAX].tolist()
-    ]
-    return listed, len(unsettled)
-
-
-def chart_height(nodes: int) -> int:
-    """Return the height in pixels: every node's name can be read."""
-    return 70 + max(nodes, 3) * (ROW_PX if nodes <= NODES_FEW else MANY_NODES_ROW_PX)
 
 
 class _Map:
@@ -129,9 +107,14 @@ class _Map:
         elif columns:
             self._summary.text = summary(drawn)
             patch_cells(self._chart, chart_options(drawn), columns)
-        listed, count = unsettled_partitions(grid, numbers)
+        unsettled: list[int] = numbers[grid.moves[numbers] > MoveCell.DONE].tolist()
+        listed = [
+            (number, MoveCell(int(grid.moves[number])).name.lower(), shown_cause(grid.causes[number]))
+            for number in unsettled[:LISTED_MAX]
+        ]
         unread = int(np.count_nonzero(grid.moves[numbers] == MoveCell.UNREAD))
-        self._list.show(render("map_list", listed=listed, count=count, zone=self._zone.name, unread=unread))
+        facts = {"listed": listed, "count": len(unsettled), "unread": unread}
+        self._list.show(render("map_list", zone=self._zone.name, **facts))
 
     def _show(self, drawn: HeatMap) -> None:
         end = self._zone.partitions - 1
@@ -152,7 +135,9 @@ class _Map:
         self._chart.visible = bool(drawn.selected and drawn.nodes)
         self._legend.show(render("map_legend", legend=legend(drawn)))
         self._summary.text = summary(drawn)
-        set_height(self._chart, chart_height(len(drawn.nodes)))
+        # Every node's name can be read.
+        row_px = ROW_PX if len(drawn.nodes) <= NODES_FEW else MANY_NODES_ROW_PX
+        set_height(self._chart, 70 + max(len(drawn.nodes), 3) * row_px)
         show_chart(self._chart, chart_options(drawn))
 
 

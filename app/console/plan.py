@@ -284,19 +284,15 @@ def _zone_plan(outcome: Forecast, snapshot: SystemSnapshot, batch_size: int | No
     zone, planned = outcome.zone, outcome.after.data_nodes
     if outcome.before.data_nodes is None or outcome.before.placement is NOWHERE or planned is None:
         return None
-    _require_nodes(zone, planned)
-    if outcome.note:
-        raise RefusedError(ErrorKind.INVALID_REQUEST, f"zone {zone.name} cannot be placed: {outcome.note}")
-    answer = answer_of(outcome, snapshot)
-    if not answer.partitions_touched:
-        return None
-    return ZonePlan(zone.zone_id, answer, -(-answer.partitions_touched // (batch_size or answer.partitions)))
-
-
-def _require_nodes(zone: Zone, planned: DataNodes) -> None:
     if not planned.nodes:
         message = (
             f"zone {zone.name} would have no data node: name fewer nodes, or start one that its filter and "
             "profiles allow"
         )
         raise RefusedError(ErrorKind.DRAIN_LEAVES_NO_DATA_NODE, message)
+    if outcome.note:
+        raise RefusedError(ErrorKind.INVALID_REQUEST, f"zone {zone.name} cannot be placed: {outcome.note}")
+    answer = answer_of(outcome, snapshot)
+    if not answer.partitions_touched:
+        return None
+    return ZonePlan(zone.zone_id, answer, -(-answer.partitions_touched // (batch_size or answer.partitions)))

@@ -9,7 +9,7 @@ from nicegui import ui
 
 from app.console import actions, begun_page
 from app.console.browser import html
-from app.console.controls import ButtonKind, button, confirm
+from app.console.controls import ButtonKind, button, choice_field, confirm, number_field, text_field
 from app.console.feed import Topic
 from app.console.fragments import EMPTY, Fragment, link, render
 from app.console.frame import PageFrame, console_page, go, page_frame
@@ -64,15 +64,11 @@ class _Form:
 
     def __init__(self, goal: PlanGoal, zones: list[str]) -> None:
         with ui.element("section").classes("panel"), ui.row().classes("tools form"):
-            self._wish = ui.select(WISHES, value=goal.wish.value, label="Change", on_change=self._fit)
-            self._wish.props("outlined dense").classes("choice broad")
-            chosen = goal.zone if goal.zone in zones else next(iter(zones), None)
-            self._zone = ui.select(zones, value=chosen, label="Zone")
-            self._zone.props("outlined dense").classes("choice")
-            self._replicas = ui.number("Replicas", value=goal.replicas, min=1, precision=0, format="%d")
-            self._replicas.props("outlined dense").classes("number")
-            self._nodes = ui.input("Nodes", value=" ".join(goal.nodes), placeholder="n1, n2")
-            self._nodes.props("outlined dense").classes("choice")
+            self._wish = choice_field("Change", WISHES, goal.wish.value, width="choice broad")
+            self._wish.on_value_change(self._fit)
+            self._zone = choice_field("Zone", zones, goal.zone)
+            self._replicas = number_field("Replicas", goal.replicas)
+            self._nodes = text_field("Nodes", " ".join(goal.nodes), placeholder="n1, n2")
             button("Make the plan", self.ask, ButtonKind.PRIMARY)
         self._hint = ui.label("").classes("note")
         for field in (self._replicas, self._nodes):

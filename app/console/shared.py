@@ -13,7 +13,7 @@ from markupsafe import Markup
 
 from app.api.services import Services
 from app.console.feed import PartitionFeed, Topic
-from app.console.fragments import link, render
+from app.console.fragments import link, load_templates, render
 from app.console.viewer import Viewer, current_viewer, for_everybody, may_use, renewed, sees, sees_all_zones
 from app.core.alerts import Alert, Silence
 from app.security.policy import PageControl
@@ -103,11 +103,14 @@ class Site:
             self.feed.note(Topic.STATEMENTS)
 
     async def warm_up(self) -> None:
-        """Prepare what the first page would wait for otherwise. Raises StatementError."""
-        await self.readiness()
-        self.history(self._catalog_version)
-        if self._reading is not None:
-            await self._reading
+        """Prepare what the first page would wait for otherwise."""
+        await asyncio.to_thread(load_templates)
+        await self.services.mirror.loaded()
+        with suppress(StatementError):
+            await self.readiness()
+            self.history(self._catalog_version)
+            if self._reading is not None:
+                await self._reading
 
     async def catalog(self) -> CatalogSnapshot:
         """Return the catalog with the zones that the viewer sees. Raises StoreError."""

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
-from functools import partial
+from contextlib import asynccontextmanager
 from importlib import import_module
 
 from fastapi import FastAPI, Response
@@ -16,12 +15,10 @@ from starlette.types import ASGIApp
 from app.api.services import Services
 from app.console.browser import KEPT
 from app.console.feed import PartitionFeed
-from app.console.fragments import load_templates
 from app.console.guard import SocketGuard, ViewerMiddleware, is_kept
 from app.console.shared import Site
 from app.console.viewer import current_viewer
 from app.security.policy import PAGES, check_console
-from catalog.core.errors import StatementError
 from rebalance.hosting.background import Background
 
 FAVICON = (
@@ -64,7 +61,7 @@ async def serving(services: Services, background: Background) -> AsyncIterator[A
         gzip_middleware_factory=lambda app: GZipMiddleware(app, compresslevel=COMPRESSION),
     )
     feeding = asyncio.create_task(background.keep("console feed", site.feed.run))
-    warming = asyncio.create_task(background.attempt("the console's warm-up", partial(_warm_up, site)))
+    warming = asyncio.create_task(background.attempt("the console's warm-up", site.warm_up))
     works = [feeding, warming]
     try:
         async with application.router.lifespan_context(application):
@@ -86,10 +83,3 @@ async def serving(services: Services, background: Background) -> AsyncIterator[A
 
 async def _kept(page: str) -> Response:
     return Response(status_code=204 if is_kept(page, current_viewer()) else 410)
-
-
-async def _warm_up(site: Site) -> None:
-    await asyncio.to_thread(load_templates)
-    await site.services.mirror.loaded()
-    with suppress(StatementError):
-        await site.warm_up()

@@ -9,14 +9,13 @@ from nicegui import ui
 
 from app.console.browser import html
 from app.console.charts import Bars, bar_options
-from app.console.controls import ButtonKind, button
+from app.console.controls import ButtonKind, button, choice_field, number_field, text_field
 from app.console.feed import Topic
 from app.console.fragments import Fragment, link, render
 from app.console.frame import console_page, go, page_frame
-from app.console.grids import show_chart
+from app.console.grids import bar_chart, show_chart
 from app.console.plan import Answer, Question, compare, read_names
 from app.console.shared import Site
-from catalog.core.zone import Zone
 
 CHARTED_MAX = 120
 
@@ -30,11 +29,6 @@ def shares_chart(answer: Answer) -> Bars:
     return Bars(names, (("replicas now", before), ("replicas then", after)), side_by_side=True)
 
 
-async def _compared(site: Site, zone: Zone, question: Question) -> Answer:
-    snapshot = await site.snapshot()
-    return await asyncio.to_thread(compare, zone, question, snapshot)
-
-
 def register(site: Site) -> None:
     @console_page("/what-if")
     async def what_if(
@@ -46,14 +40,10 @@ def register(site: Site) -> None:
             catalog = await site.catalog()
             names = sorted(known.name for known in catalog.zones)
             with ui.element("section").classes("panel"), ui.row().classes("tools form"):
-                which = ui.select(names, value=zone if zone in names else next(iter(names), None), label="Zone")
-                which.props("outlined dense").classes("choice")
-                more = ui.input("Nodes to add", value=add, placeholder="n8, n9").props("outlined dense")
-                less = ui.input("Nodes to remove", value=remove, placeholder="n1").props("outlined dense")
-                count = ui.number(
-                    "Replicas", value=replicas, min=1, precision=0, format="%d", placeholder="as now"
-                )
-                count.props("outlined dense").classes("number")
+                which = choice_field("Zone", names, zone)
+                more = text_field("Nodes to add", add, placeholder="n8, n9", width="")
+                less = text_field("Nodes to remove", remove, placeholder="n1", width="")
+                count = number_field("Replicas", replicas, placeholder="as now")
 
                 def ask() -> None:
                     replicas = int(count.value) if count.value else None
@@ -66,7 +56,7 @@ def register(site: Site) -> None:
             verdict = Fragment()
             with ui.element("section").classes("panel") as shares:
                 html(render("heading", title="Replicas of each node"))
-                chart = ui.echart(bar_options(Bars((), ()))).classes("chart")
+                chart = bar_chart()
             details = Fragment()
             shares.visible = False
             shown: list[Answer] = []
@@ -75,14 +65,14 @@ def register(site: Site) -> None:
                 if not zone or question == Question():
                     verdict.show(render("what_if_hint", zones=names))
                     return
-                answer = await _compared(site, await site.zone(zone), question)
+                owner, snapshot = await site.zone(zone), await site.snapshot()
+                answer = await asyncio.to_thread(compare, owner, question, snapshot)
                 if shown == [answer]:
                     return
                 shown[:] = [answer]
                 verdict.show(render("what_if_verdict", answer=answer))
                 shares.visible = True
-                options = bar_options(shares_chart(answer))
-                show_chart(chart, options)
+                show_chart(chart, bar_options(shares_chart(answer)))
                 details.show(render("what_if_details", answer=answer))
 
             if zone and question != Question():

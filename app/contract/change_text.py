@@ -1,4 +1,4 @@
-"""What a statement changed, as people read it: one text for the CLI's table and the console's."""
+"""Text of what a statement changed, as people read it: one for the CLI's table and the console's."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the schema of a field says beside its type. pydantic calls these methods by their names."""
+"""Marks of a field: what its schema says beside its type. pydantic calls these methods by their names."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How healthy partitions are, and what a recovery does."""
+"""Health of partitions, and what a recovery does."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whether something answers in time, in a line."""
+"""State of something that is to answer in time, in a line."""
 
 from __future__ import annotations
 

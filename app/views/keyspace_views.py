@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterator
 from copy import copy
 from dataclasses import dataclass, replace
+from itertools import chain
 
 from app.contract.columns import Facts, body_of
 from app.contract.nodes import NodeBody
@@ -178,7 +179,9 @@ class KeyspaceViews:
         records, drains, alive = self.live_records(), self.drains(), self.alive()
         members = held_members(self._mirror, self._keyspace, alive)
         copies = self.store_copies()
-        known = {*alive, *members, *copies, *drains, *self._data_nodes_of_all_zones()}
+        stored = (read(item, decoded_data_nodes) for item in self._mirror.below(self._keyspace.all_data_nodes))
+        chosen = (nodes.nodes for nodes in stored if not isinstance(nodes, Unreadable))
+        known = {*alive, *members, *copies, *drains, *chain.from_iterable(chosen)}
         for name in sorted(known):
             held = {"members": members[name], "copies": copies[name]}
             drain = drain_body(drains[name], sum(held.values())) if name in drains else None
@@ -482,9 +485,3 @@ class KeyspaceViews:
             parsed = self._keyspace.parse_member(item.key)
             if parsed is not None:
                 yield (*parsed, item)
-
-    def _data_nodes_of_all_zones(self) -> Iterator[str]:
-        for item in self._mirror.below(self._keyspace.all_data_nodes):
-            nodes = read(item, decoded_data_nodes)
-            if not isinstance(nodes, Unreadable):
-                yield from nodes.nodes

@@ -1,4 +1,4 @@
-"""What would be lost if a node stopped now."""
+"""Losses if a node stopped now."""
 
 from __future__ import annotations
 

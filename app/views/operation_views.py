@@ -1,4 +1,4 @@
-"""What clients see of operations: the records, how far each is, what it waits for, and its plan.
+"""Operations as clients see them: the records, how far each is, what it waits for, and its plan.
 
 Pure functions of a mirror or of a copy of it. Counts of an operation never run backwards: what its record says
 is the least.

@@ -1,4 +1,4 @@
-"""What clients see of partitions' health and of recoveries: read models, and plans as JSON."""
+"""Health of partitions and recoveries as clients see them: read models, and plans as JSON."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whether what the mirror shows of partitions is so, and since when."""
+"""Sight of partitions: whether what the mirror shows of them is so, and since when."""
 
 from __future__ import annotations
 

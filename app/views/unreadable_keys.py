@@ -1,4 +1,4 @@
-"""Which keys cannot be read, of those on which the cluster, a node or a zone as a whole waits."""
+"""Keys that cannot be read, of those on which the cluster, a node or a zone as a whole waits."""
 
 from __future__ import annotations
 

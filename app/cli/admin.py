@@ -21,11 +21,6 @@ from app.cli.services import keep_private, one_line
 app = group("Recover an administrator on the machine of the catalog.")
 
 
-@app.callback()
-def admin() -> None:
-    pass
-
-
 @app.command()
 def recover(
     user: Annotated[str, option("--user", "User to make an administrator.", "NAME")] = "admin",

@@ -129,53 +129,45 @@ def check_script(text: str, topology: Topology, *, continue_on_error: bool) -> I
     As the server does, a script is read whole first: without ``continue_on_error`` a statement that does not
     parse is the only one that is yielded, for none of the others would run.
     """
-    reads = list(enumerate(_pieces(text), start=1))
+    reads = [(n, sql, command) for n, (sql, command) in enumerate(_pieces(text), start=1)]
     if not continue_on_error:
-        reads = [(n, read) for n, read in reads if isinstance(read.command, ParseError)][:1] or reads
+        reads = [read for read in reads if isinstance(read[2], ParseError)][:1] or reads
     snapshot = CatalogSnapshot(grants=READY_GRANTS)
-    for n, read in reads:
-        if isinstance(read.command, ParseError):
-            yield CheckedStatement(n, read.sql, error=read.command)
+    for n, sql, command in reads:
+        if isinstance(command, ParseError):
+            yield CheckedStatement(n, sql, error=command)
             continue
         try:
-            if not isinstance(read.command, Command):
+            if not isinstance(command, Command):
                 from app.cli.check_query import answer
 
-                yield CheckedStatement(n, read.sql, effect=answer(read.command, snapshot, topology))
+                yield CheckedStatement(n, sql, effect=answer(command, snapshot, topology))
                 continue
-            change = apply_command(snapshot, read.command, topology, filters=JSON_PATH)
+            change = apply_command(snapshot, command, topology, filters=JSON_PATH)
         except StatementError as error:
-            yield CheckedStatement(n, read.sql, error=error)
+            yield CheckedStatement(n, sql, error=error)
             if not continue_on_error:
                 return
             continue
         snapshot = snapshot.after(change.entries)
-        yield CheckedStatement(n, read.sql, change.applied, change.effect, warnings=change.warnings)
+        yield CheckedStatement(n, sql, change.applied, change.effect, warnings=change.warnings)
 
 
-@dataclass(frozen=True, slots=True)
-class CheckPiece:
-    """A statement as it was understood: a command, a query, or neither."""
-
-    sql: str
-    command: Command | Query | ParseError
-
-
-def _pieces(text: str) -> Iterator[CheckPiece]:
-    """At least one."""
+def _pieces(text: str) -> Iterator[tuple[str, Command | Query | ParseError]]:
+    """At least one, each with what it was understood as."""
     is_blank = True
     for read in read_each(text, OWN_TEXT):
         is_blank = False
         statement = read.statement
         if isinstance(statement, Ddl):
-            yield CheckPiece(hide_secrets(read.cut.text), statement.command)
+            yield hide_secrets(read.cut.text), statement.command
         elif isinstance(statement, Query | ParseError):
-            yield CheckPiece(hide_secrets(read.cut.text), statement)
+            yield hide_secrets(read.cut.text), statement
         else:
             # SHOW and DESCRIBE are for people and not part of the language that scripts are judged by.
-            yield CheckPiece(hide_secrets(read.cut.text), _refusal(read))
+            yield hide_secrets(read.cut.text), _refusal(read)
     if is_blank:
-        yield CheckPiece("", nothing_found(text))
+        yield "", nothing_found(text)
 
 
 def _refusal(read: ReadPiece) -> Command | ParseError:

@@ -1,4 +1,6 @@
-"""The commands' shell around the API's requests. How it fails is in ``app.cli.problems``."""
+"""The client of the REST API: the commands' shell around its requests, a method a route. How it fails is in
+``app.cli.problems``.
+"""
 
 from __future__ import annotations
 
@@ -6,9 +8,11 @@ import base64
 import getpass
 import ssl
 import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import TypeVar
-from urllib.parse import quote
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from urllib.parse import quote, urlencode
 
 import httpx
 
@@ -24,14 +28,108 @@ from app.cli.problems import (
     UntrustedError,
     json_object,
 )
-from app.cli.requests import READINESS, ApiCalls, Request
+from app.contract.keys import ABANDONS_FIELD, TIMEOUT_FIELD
+from rebalance.core.keyspace.write_terms import ANY, WriteTerms
 from rebalance.hosting.tls_handshakes import SharedContext
+
+if TYPE_CHECKING:
+    from app.contract.audit import AuditRecords
+    from app.contract.health import Alerts, SilenceBegun, SilenceBody, SilenceEnded
+    from app.contract.keys import GetResult, PutResult, VerifyBody
+    from app.contract.logins import ConsoleLink, NewToken, TokenBody, WhoAmI
+    from app.contract.maintenance import (
+        AdoptionBody,
+        FinalisedBody,
+        LevelChange,
+        LevelReset,
+        LogLevels,
+        MetastoreState,
+        UpgradeBody,
+    )
+    from app.contract.nodes import CanStop, DrainResult, NodeBody, NodeRemoval
+    from app.contract.operations import OperationDetail, Operations
+    from app.contract.recovery import LossResets, PartitionStates, Resets, Restarts
+    from app.contract.statements import StatementOutcome
+    from app.contract.zones import PartitionBody, Progress, ZoneBody, ZoneDetail
 
 CONNECT_TIMEOUT_S = 5.0
 T = TypeVar("T")
 
+STATEMENT_TIMEOUT_S = 60.0
+# The server itself repeats a put for up to 15 s before it says that the outcome is unknown.
+DATA_TIMEOUT_S = 25.0
+READ_TIMEOUT_S = 10.0
+# Every zone is published again, one after the other.
+ADOPT_TIMEOUT_S = 600.0
+# The server waits for the exchange.
+LOSS_TIMEOUT_S = 30.0
+GRACE_S = 1.0
+"""So much longer than the server is told an answer is waited for: it says more than that none came."""
 
-class ApiClient(ApiCalls):
+
+def _whole(body: JsonObject) -> Any:
+    return body
+
+
+@dataclass(frozen=True, slots=True)
+class Request(Generic[T]):
+    """``path`` is escaped and has the query. ``decode`` reads the JSON object of a success."""
+
+    method: str
+    path: str
+    body: object = None
+    timeout_s: float = READ_TIMEOUT_S
+    headers: Mapping[str, str] = field(default_factory=dict)
+    decode: Callable[[JsonObject], T] = _whole
+
+
+def segment(text: str) -> str:
+    """One path segment; dots are escaped too, because ``.`` and ``..`` would be taken for folders."""
+    return quote(text, safe="").replace(".", "%2E")
+
+
+def _get(path: str, query: Any = (), timeout_s: float = READ_TIMEOUT_S) -> Request[T]:
+    encoded = urlencode(query)
+    return Request("GET", f"{path}?{encoded}" if encoded else path, None, timeout_s)
+
+
+def _post(path: str, body: object, timeout_s: float = STATEMENT_TIMEOUT_S) -> Request[T]:
+    return Request("POST", path, body, timeout_s)
+
+
+def _items(name: str, body: JsonObject) -> Any:
+    return tuple(body[name])
+
+
+def _list(path: str, name: str) -> Request[T]:
+    return Request("GET", path, decode=partial(_items, name))
+
+
+def _zone(name: str, rest: str = "") -> str:
+    return f"/api/v1/zones/{segment(name)}{rest}"
+
+
+def key_path(name: str, key: str) -> str:
+    return _zone(name, f"/kv/{segment(key)}")
+
+
+def _operation(name: str) -> str:
+    return f"/api/v1/operations/{segment(name)}"
+
+
+READINESS: Request[JsonObject] = _get("/readyz")
+"""The body comes with 503, too, when the server is not ready."""
+
+
+def within(request: Request[T], timeout_s: float | None) -> Request[T]:
+    """Waits so many seconds for the answer, and says so; None: as long as its route takes."""
+    if timeout_s is None:
+        return request
+    headers = {**request.headers, TIMEOUT_FIELD: f"{timeout_s:.3f}"}
+    return replace(request, timeout_s=timeout_s + GRACE_S, headers=headers)
+
+
+class ApiClient:
     """One HTTP connection pool; safe to share between threads. Close it, or use it in a ``with``."""
 
     def __init__(self, address: Address, reason: str = "") -> None:
@@ -128,6 +226,203 @@ class ApiClient(ApiCalls):
                 f"the connection to {self.address.url} broke before an answer came ({error}){perhaps}"
                 f"{self._hint_of_https(error)}",
             ) from error
+
+    def execute(
+        self,
+        sql: str,
+        base_version: int | None = None,
+        plan_id: str | None = None,
+        timeout_s: float = STATEMENT_TIMEOUT_S,
+    ) -> Sequence[StatementOutcome]:
+        """The results of a script's statements; a refusal carries those before the refused one.
+
+        ``base_version``: only if the catalog is at it still, else CATALOG_VERSION_CONFLICT. ``plan_id``: only
+        if exactly this plan would come out still, else PLAN_CHANGED.
+        """
+        headers = {} if base_version is None else {"If-Match": f'"{base_version}"'}
+        body = {"sql": sql} | ({} if plan_id is None else {"plan_id": plan_id})
+        results = partial(_items, "results")
+        return self.send(Request("POST", "/api/v1/statements", body, timeout_s, headers, results))
+
+    def plan(
+        self, files: Sequence[tuple[str, str]], *, prune: Sequence[str] = (), plan_id: str | None = None
+    ) -> JsonObject:
+        """``files`` are names and texts; ``prune`` the zones, or patterns with ``*``, that may be dropped.
+        ``plan_id``: PLAN_CHANGED when another plan comes out, or none where there is nothing to change any
+        more."""
+        body: JsonObject = {
+            "files": [{"name": name, "text": text} for name, text in files],
+            "prune": list(prune),
+        }
+        return self.send(_post("/api/v1/plan", body | ({} if plan_id is None else {"plan_id": plan_id})))
+
+    def progress(self, zone_id: int, version: int) -> Progress:
+        return self.send(_get(f"/api/v1/progress/{zone_id}", {"version": version}))
+
+    def zones(self) -> Sequence[ZoneBody]:
+        return self.send(_list("/api/v1/zones", "zones"))
+
+    def zone(self, name: str) -> ZoneDetail:
+        return self.send(_get(_zone(name)))
+
+    def verify(self, name: str, body: Mapping[str, object]) -> VerifyBody:
+        """Reads copies, and changes nothing."""
+        return self.send(_post(_zone(name, "/verify"), body))
+
+    def partitions(self, name: str) -> Sequence[PartitionBody]:
+        return self.send(_list(_zone(name, "/partitions"), "partitions"))
+
+    def nodes(self) -> Sequence[NodeBody]:
+        return self.send(_list("/api/v1/nodes", "nodes"))
+
+    def metastore(self) -> MetastoreState:
+        """Whether catalog and metastore belong together."""
+        return self.send(_get("/api/v1/metastore"))
+
+    def adopt_metastore(self, shown: MetastoreState) -> AdoptionBody:
+        """``shown``: what ``metastore`` answered; SHOWN_STATE_CHANGED when it is not so any more."""
+        body = {"epoch": shown["epoch"], "kind": shown["kind"], "reason": shown["reason"]}
+        return self.send(_post("/api/v1/metastore/adopt", body, ADOPT_TIMEOUT_S))
+
+    def upgrade(self) -> UpgradeBody:
+        """What runs, of which versions, and what may be replaced next."""
+        return self.send(_get("/api/v1/upgrade"))
+
+    def finalise_upgrade(self) -> FinalisedBody:
+        """Brings the server's release level into force. UPGRADE_NOT_READY while an older build runs."""
+        return self.send(_post("/api/v1/upgrade/finalise", {}, ADOPT_TIMEOUT_S))
+
+    def recovery_states(self, name: str, numbers: Sequence[int] = ()) -> PartitionStates:
+        """Global and local states; every partition unless some are named."""
+        return self.send(_get(_zone(name, "/recovery/states"), [("partition", number) for number in numbers]))
+
+    def reset_partitions(self, name: str, body: Mapping[str, object]) -> Resets:
+        """A reset under way is asked for again by a repetition: harmless, and of no use."""
+        return self.send(_post(_zone(name, "/recovery/reset"), body))
+
+    def restart_partitions(self, name: str, body: Mapping[str, object]) -> Restarts:
+        return self.send(_post(_zone(name, "/recovery/restart"), body))
+
+    def reset_lost_partitions(self, name: str, confirm_dead: Sequence[str]) -> LossResets:
+        """Of a zone of store servers. A repetition finds nothing lost any more."""
+        body = {"confirm_dead": confirm_dead} if confirm_dead else {}
+        return self.send(_post(_zone(name, "/recovery/reset-lost"), body, LOSS_TIMEOUT_S))
+
+    def limits(self) -> JsonObject:
+        """How many partitions may move at once, and pauses."""
+        return self.send(_get("/api/v1/rebalance/limits"))
+
+    def change_limits(self, change: Mapping[str, object]) -> JsonObject:
+        """Repeating it changes nothing more, but a pause begins anew."""
+        return self.send(Request("PATCH", "/api/v1/rebalance/limits", change))
+
+    def operations(self, query: Sequence[tuple[str, str | int]]) -> Operations:
+        """The newest first; ``query`` has the filters and the page, as the route documents them."""
+        return self.send(_get("/api/v1/operations", query))
+
+    def operation(self, name: str, wait_timeout_s: float = 0, *, with_plan: bool = True) -> OperationDetail:
+        """With ``wait_timeout_s`` the answer comes when the operation is over, or after so long."""
+        query: JsonObject = {} if with_plan else {"plan": "false"}
+        query |= {"wait_timeout": round(wait_timeout_s, 3)} if wait_timeout_s else {}
+        return self.send(_get(_operation(name), query, READ_TIMEOUT_S + wait_timeout_s))
+
+    def act_on_operation(self, name: str, action: str, body: Mapping[str, object]) -> Any:
+        """The operation, or what the route of ``action`` documents. Repeating ``pause``, ``resume`` and
+        ``cancel`` changes nothing more; a second ``reverse`` is refused."""
+        return self.send(_post(f"{_operation(name)}/{action}", body))
+
+    def alerts(self, state: str | None = None) -> Alerts:
+        """As the server that answers judges them; ``state``: only these, of ``resolved`` the last that
+        ended."""
+        return self.send(_get("/api/v1/alerts", {} if state is None else {"state": state}))
+
+    def silences(self) -> Sequence[SilenceBody]:
+        return self.send(_list("/api/v1/alerts/silences", "silences"))
+
+    def silence_alerts(self, body: Mapping[str, object]) -> SilenceBegun:
+        """Repeating it changes nothing more, but its time begins anew."""
+        return self.send(_post("/api/v1/alerts/silences", body))
+
+    def end_silence(self, silence_id: str) -> SilenceEnded:
+        """Repeating it changes nothing more."""
+        return self.send(Request("DELETE", f"/api/v1/alerts/silences/{segment(silence_id)}"))
+
+    def audit(self, query: Mapping[str, str | int]) -> AuditRecords:
+        """Who changed what, the newest first."""
+        return self.send(_get("/api/v1/audit", query))
+
+    def log_levels(self) -> LogLevels:
+        return self.send(_get("/api/v1/log-levels"))
+
+    def change_log_level(self, module: str, body: Mapping[str, object]) -> LevelChange:
+        """Repeating it changes nothing more, but its time begins anew."""
+        return self.send(Request("PUT", f"/api/v1/log-levels/{segment(module)}", body))
+
+    def reset_log_level(self, module: str) -> LevelReset:
+        """Repeating it changes nothing more."""
+        return self.send(Request("DELETE", f"/api/v1/log-levels/{segment(module)}"))
+
+    def drain(self, node: str, body: Mapping[str, object]) -> DrainResult:
+        """Repeating it changes nothing more."""
+        return self.send(Request("PUT", f"/api/v1/nodes/{segment(node)}/drain", body))
+
+    def undrain(self, node: str) -> DrainResult:
+        """Repeating it changes nothing more."""
+        return self.send(Request("DELETE", f"/api/v1/nodes/{segment(node)}/drain"))
+
+    def remove_node(self, node: str, body: Mapping[str, object]) -> NodeRemoval:
+        return self.send(_post(f"/api/v1/nodes/{segment(node)}/removal", body))
+
+    def can_stop(self, node: str) -> CanStop:
+        return self.send(_get(f"/api/v1/nodes/{segment(node)}/can-stop"))
+
+    def whoami(self) -> WhoAmI:
+        return self.send(_get("/api/v1/whoami"))
+
+    def tokens(self, everybody: bool = False) -> tuple[TokenBody, ...]:
+        """The newest first; ``everybody``: of all users."""
+        return self.send(_list(f"/api/v1/tokens{'?all=true' if everybody else ''}", "tokens"))
+
+    def create_token(self, lifetime_s: int | None, scope: str) -> NewToken:
+        return self.send(_post("/api/v1/tokens", {"lifetime_s": lifetime_s, "scope": scope}))
+
+    def revoke_token(self, token_id: str) -> TokenBody:
+        """Repeating it changes nothing more."""
+        return self.send(Request("DELETE", f"/api/v1/tokens/{segment(token_id)}"))
+
+    def create_console_link(self) -> ConsoleLink:
+        return self.send(_post("/api/v1/console-links", {}))
+
+    def write(
+        self,
+        name: str,
+        key: str,
+        value: str | None,
+        operation_id: str,
+        terms: WriteTerms = ANY,
+        timeout_s: float | None = None,
+    ) -> PutResult:
+        """``value`` None: the key is deleted; one that does not exist stays so. Repeating it with the same
+        operation id changes nothing more."""
+        query = {"if_revision": terms.if_revision, "if_absent": "true" if terms.if_absent else None}
+        stated = urlencode({name: each for name, each in query.items() if each is not None})
+        headers = {"Idempotency-Key": operation_id}
+        if terms.abandons:
+            headers[ABANDONS_FIELD] = " ".join(terms.abandons)
+        method, body = ("DELETE", None) if value is None else ("PUT", {"value": value})
+        path = key_path(name, key) + (f"?{stated}" if stated else "")
+        request: Request[PutResult] = Request(method, path, body, DATA_TIMEOUT_S, headers)
+        return self.send(within(request, timeout_s))
+
+    def get(
+        self,
+        name: str,
+        key: str,
+        options: Mapping[str, str | int] | None = None,
+        timeout_s: float | None = None,
+    ) -> GetResult:
+        """``options``: ``read``, ``at_revision``, ``at_time``, as the route documents them."""
+        return self.send(within(_get(key_path(name, key), options or {}, DATA_TIMEOUT_S), timeout_s))
 
 
 def _doubt_of_certificate(error: BaseException) -> str | None:

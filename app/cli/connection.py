@@ -19,11 +19,10 @@ from app.cli.options import (
     OutputFormat,
     UrlOption,
 )
-from app.cli.output import say, say_json
+from app.cli.output import Columns, print_objects, print_table, say, say_json
 
 if TYPE_CHECKING:
     from app.cli.client import ApiClient
-    from app.cli.output import Columns
 
 
 class Api:
@@ -55,8 +54,6 @@ class Api:
 
     def show(self, objects: Sequence[Mapping[str, Any]], columns: Columns, title: str = "") -> None:
         """A row an object; ``columns`` say how a table shows them."""
-        from app.cli.output import print_objects, print_table
-
         if self.is_table:
             print_table(objects, columns, title)
         else:

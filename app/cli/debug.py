@@ -15,11 +15,6 @@ from app.cli.output import say
 app = group("Create a support bundle.")
 
 
-@app.callback()
-def debug() -> None:
-    pass
-
-
 @app.command("zip")
 def zip_command(
     file: Annotated[Path, argument("FILE", "File to write, readable by you alone.")],

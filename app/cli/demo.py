@@ -9,7 +9,7 @@ from __future__ import annotations
 import sys
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -224,29 +224,30 @@ def _run(address: Address, script: DemoScript, *, keys: int, timeout_s: float) -
     return ExitCode.FAILED if complaints else ExitCode.OK
 
 
+def _holds(is_so: Callable[[], bool], within_s: float) -> bool:
+    """False: it was not so within the time."""
+    deadline = time.monotonic() + within_s
+    while not is_so():
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(POLL_S)
+    return True
+
+
 def _await_ready(client: ApiClient, clock: DemoClock) -> None:
     """Catalog and metastore must answer; Spark gets a minute, and placement runs without it after that."""
-    ready = client.readiness()
-    while not ready["ready"]:
-        if clock.seconds > READY_WAIT_S:
-            raise CliError(
-                ExitCode.TIMED_OUT,
-                f"not ready after {READY_WAIT_S:.0f} s: catalog {ready.get('catalog')}, "
-                f"metastore {ready.get('metastore')}",
-            )
-        time.sleep(POLL_S)
+    if not _holds(lambda: bool(client.readiness()["ready"]), READY_WAIT_S):
         ready = client.readiness()
+        stores = f"catalog {ready.get('catalog')}, metastore {ready.get('metastore')}"
+        raise CliError(ExitCode.TIMED_OUT, f"not ready after {READY_WAIT_S:.0f} s: {stores}")
     clock.say(f"catalog and metastore answer at {client.address.url}")
-    if ready.get("spark") == "ready":
+    if client.readiness().get("spark") == "ready":
         return
     clock.say(f"waiting up to {SPARK_WAIT_S:.0f} s for Spark (DDL would be accepted already)")
-    deadline = time.monotonic() + SPARK_WAIT_S
-    while time.monotonic() < deadline:
-        ready = client.readiness()
-        if ready.get("spark") == "ready":
-            clock.say("Spark is ready")
-            return
-        time.sleep(POLL_S)
+    if _holds(lambda: client.readiness().get("spark") == "ready", SPARK_WAIT_S):
+        clock.say("Spark is ready")
+        return
+    ready = client.readiness()
     reason = f": {ready['spark_message']}" if ready.get("spark_message") else ""
     clock.say(f"Spark is {ready.get('spark')}{reason}; placement will run locally")
 
@@ -270,15 +271,13 @@ def _create(client: ApiClient, clock: DemoClock, script: DemoScript, timeout_s: 
 
 def _await_nodes(client: ApiClient, clock: DemoClock, count: int) -> None:
     """More replicas than nodes would converge on fewer: not what is to be shown. Raises CliError (1)."""
-    deadline = time.monotonic() + NODES_WAIT_S
-    while True:
-        alive = [node["name"] for node in client.nodes() if node["alive"]]
-        if len(alive) >= count:
-            clock.say(f"nodes: {', '.join(alive)}")
-            return
-        if time.monotonic() > deadline:
-            raise CliError(ExitCode.FAILED, f"the demo needs {count} nodes alive; there are {len(alive)}")
-        time.sleep(POLL_S)
+
+    def alive() -> list[str]:
+        return [node["name"] for node in client.nodes() if node["alive"]]
+
+    if not _holds(lambda: len(alive()) >= count, NODES_WAIT_S):
+        raise CliError(ExitCode.FAILED, f"the demo needs {count} nodes alive; there are {len(alive())}")
+    clock.say(f"nodes: {', '.join(alive())}")
 
 
 def _converge(client: ApiClient, results: Sequence[StatementOutcome], timeout_s: float) -> FollowProgress:
@@ -337,12 +336,10 @@ def _bulk_complaints(
 
 
 def _await_partitions(client: ApiClient, zone: str, count: int, replicas: int) -> list[str]:
-    deadline = time.monotonic() + REPORT_WAIT_S
-    while True:
-        complaints = find_complaints(client.partitions(zone), count, replicas)
-        if not complaints or time.monotonic() > deadline:
-            return complaints
-        time.sleep(POLL_S)
+    def complaints() -> list[str]:
+        return find_complaints(client.partitions(zone), count, replicas)
+
+    return [] if _holds(lambda: not complaints(), REPORT_WAIT_S) else complaints()
 
 
 def _compare(client: ApiClient, zone: str, expected: Mapping[str, str]) -> list[str]:

@@ -22,7 +22,7 @@ from app.cli.exits import CliError, ExitCode, UsageError
 from app.cli.names import fold_name
 from app.cli.options import OutputFormat, ZoneArgument, argument, group, option
 from app.cli.output import say, say_json
-from app.cli.problems import NoAnswerError, ProblemError, render_problem
+from app.cli.problems import NoAnswerError, ProblemError
 from app.contract.keys import TIMEOUT_MAX_S, ReadFrom
 from rebalance.core.keyspace.write_terms import ABANDONED_MAX, WriteTerms
 from rebalance.groups.calls.key_text import check_key, check_operation_id
@@ -181,18 +181,17 @@ def _write(api: Api, zone: str, key: str, text: str | None, options: WriteTermsO
         terms = WriteTerms(options.if_revision, options.if_absent, given_up.of(but=operation))
         try:
             written = client.write(name, key, text, operation, terms, options.timeout)
-        except (NoAnswerError, KeyboardInterrupt) as error:
+        except KeyboardInterrupt:
             given_up.add(operation)
-            if isinstance(error, KeyboardInterrupt):
+            raise
+        except (NoAnswerError, ProblemError) as error:
+            is_refusal = isinstance(error, ProblemError)
+            if is_refusal and error.exit_code is not ExitCode.TIMED_OUT:
+                raise
+            given_up.add(operation)
+            if is_refusal and not api.is_table:
                 raise
             raise CliError(error.exit_code, f"{error}{again}") from error
-        except ProblemError as error:
-            if error.exit_code is not ExitCode.TIMED_OUT:
-                raise
-            given_up.add(operation)
-            if not api.is_table:
-                raise
-            raise CliError(error.exit_code, f"{render_problem(error.problem, api.output)}{again}") from error
         given_up.settle((operation, *terms.abandons))
     _show(api, written)
     return ExitCode.OK

@@ -20,7 +20,6 @@ from rebalance.core.causes.cause_table import in_words
 
 if TYPE_CHECKING:
     from app.contract.operations import (
-        FinaliseAnswer,
         NoteBody,
         OperationDetail,
         PartitionsCancelled,
@@ -150,14 +149,6 @@ def cancelled_lines(answer: PartitionsCancelled) -> Sequence[str]:
         for fate, numbers in fates.items()
         if numbers
     ]
-
-
-def finalise_line(answer: FinaliseAnswer) -> str:
-    deletion = "would be deleted" if answer["dry_run"] else "scheduled for deletion"
-    copies = (
-        f"{counted(answer['copies'], 'kept replica')} {deletion}" if answer["copies"] else "no kept replicas"
-    )
-    return f"{answer['operation_id']}: {copies}"
 
 
 def _numbers(numbers: Sequence[int], count: int) -> str:
@@ -355,7 +346,11 @@ def finalise(api: ObjectApi, name: IdArgument, note: AuditNote, dry_run: DryRunO
         if not dry_run:
             # Exactly the copies that the dry run has shown.
             answer = client.act_on_operation(name, "finalise", {**request, "copies": answer["copies"]})
-    api.show_one(answer, finalise_line(answer))
+    replicas = "no kept replicas"
+    if answer["copies"]:
+        deletion = "would be deleted" if answer["dry_run"] else "scheduled for deletion"
+        replicas = f"{counted(answer['copies'], 'kept replica')} {deletion}"
+    api.show_one(answer, f"{answer['operation_id']}: {replicas}")
     return ExitCode.OK
 
 

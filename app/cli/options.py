@@ -113,21 +113,11 @@ ForOption = Annotated[
 ]
 YesOption = Annotated[bool, option("--yes", "Do not prompt for confirmation.")]
 DryRunOption = Annotated[bool, option("--dry-run", "Print what would be done, and change nothing.")]
-HostOption = Annotated[str | None, setting("--host", "Address the API listens on.", default="127.0.0.1")]
-PortOption = Annotated[
-    int | None, setting("--port", "Port the API listens on; 0 picks a free one.", min=0, max=65535)
-]
-HttpsPortOption = Annotated[
-    int | None, setting("--https-port", "Port of HTTPS; 0 picks a free one.", "N", min=0, max=65535)
-]
 InsecureOption = Annotated[
     bool,
     option("--insecure", "Listen for other machines without login or TLS. `status` shows which is missing."),
 ]
 InsecureLinksOption = Annotated[bool, option("--insecure", "Connect to other machines without TLS.")]
-RequireReasonOption = Annotated[
-    bool, setting("--require-reason", "Refuse changes without a reason, which the audit log keeps.")
-]
 CatalogOption = Annotated[
     str | None,
     setting(
@@ -162,10 +152,16 @@ class AuditNote:
 class ApiOptions:
     """How the API is served."""
 
-    host: HostOption = None
-    port: PortOption = None
-    https_port: HttpsPortOption = None
-    require_reason: RequireReasonOption = False
+    host: Annotated[str | None, setting("--host", "Address the API listens on.", default="127.0.0.1")] = None
+    port: Annotated[
+        int | None, setting("--port", "Port the API listens on; 0 picks a free one.", min=0, max=65535)
+    ] = None
+    https_port: Annotated[
+        int | None, setting("--https-port", "Port of HTTPS; 0 picks a free one.", "N", min=0, max=65535)
+    ] = None
+    require_reason: Annotated[
+        bool, setting("--require-reason", "Refuse changes without a reason, which the audit log keeps.")
+    ] = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -213,18 +213,14 @@ class PlaceFormat(StrEnum):
     JSON = "json"
 
 
-EngineOption = Annotated[
-    EngineChoice, option("--engine", "`spark` starts a Spark driver (about 10 s); same result.")
-]
-PlaceFormatOption = Annotated[PlaceFormat, option("--format", "Output format.")]
-
-
 @dataclass(frozen=True, slots=True)
 class Computation:
     """Where an answer is computed, and how it is printed."""
 
-    engine: EngineOption = EngineChoice.LOCAL
-    form: PlaceFormatOption = PlaceFormat.TABLE
+    engine: Annotated[
+        EngineChoice, option("--engine", "`spark` starts a Spark driver (about 10 s); same result.")
+    ] = EngineChoice.LOCAL
+    form: Annotated[PlaceFormat, option("--format", "Output format.")] = PlaceFormat.TABLE
     spark_master: SparkOption = None
     data_dir: DataDirOption = DEFAULT_DATA_DIR
 

@@ -111,23 +111,6 @@ def _collect_garbage_less_often() -> None:
     gc.set_threshold(50_000, 20, 20)
 
 
-AuthOption = Annotated[
-    bool | None, setting("--auth/--no-auth", "Require users to log in, over HTTPS.", default="--auth")
-]
-CertificateOption = Annotated[
-    Path | None,
-    setting(
-        "--tls-cert",
-        "Certificate of the API, a PEM file. Read again when it changes.",
-        "FILE",
-        env="ZONEKEEPER_HTTPS_CERTIFICATE",
-    ),
-]
-KeyOption = Annotated[
-    Path | None, setting("--tls-key", "Key of the certificate, a PEM file.", "FILE", env="ZONEKEEPER_HTTPS_KEY")
-]
-
-
 def serve(
     *,
     controllers: Annotated[bool, setting("--controllers", "Run the controllers in this process too.")] = False,
@@ -135,9 +118,22 @@ def serve(
         bool, setting("--migrate", "Bring the catalog's schema up to date first.")
     ] = False,
     api: ApiOptions,
-    auth: AuthOption = None,
-    https_certificate: CertificateOption = None,
-    https_key: KeyOption = None,
+    auth: Annotated[
+        bool | None, setting("--auth/--no-auth", "Require users to log in, over HTTPS.", default="--auth")
+    ] = None,
+    https_certificate: Annotated[
+        Path | None,
+        setting(
+            "--tls-cert",
+            "Certificate of the API, a PEM file. Read again when it changes.",
+            "FILE",
+            env="ZONEKEEPER_HTTPS_CERTIFICATE",
+        ),
+    ] = None,
+    https_key: Annotated[
+        Path | None,
+        setting("--tls-key", "Key of the certificate, a PEM file.", "FILE", env="ZONEKEEPER_HTTPS_KEY"),
+    ] = None,
     insecure: InsecureOption = False,
     stores: StoreOptions,
 ) -> int:

@@ -9,7 +9,7 @@ from urllib.parse import quote
 
 import pytest
 
-from app.cli.requests import key_path, segment
+from app.cli.client import key_path, segment
 from tests.e2e.installation import ANSWER_S, ZONECTL, Installation, wait_for
 from tests.fixtures.slices import in_every_run
 from zonekeeper_client import BlockingZoneClient, Mode, Read

@@ -21,7 +21,7 @@ from app.api.addresses import one_spelling
 from app.api.bodies import check_json
 from app.api.callers import routes_of
 from app.bootstrap.server import build_app
-from app.cli.requests import key_path, segment
+from app.cli.client import key_path, segment
 from catalog.core.errors import ErrorKind, RefusedError
 from catalog.core.snapshot import CatalogSnapshot
 from catalog.core.visible import hidden_character

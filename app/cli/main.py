@@ -2,13 +2,15 @@
 
 The table below names every command with its line of help. The module of a command is imported when the command
 runs or is asked for its own help, so that ``zonectl --help`` answers at once.
+
+Environment variables that set options of commands in earlier releases, and set nothing now.
 """
 
 from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Iterator, MutableMapping
+from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
 from functools import cache
 from importlib import import_module
 from typing import Annotated, Any
@@ -66,8 +68,10 @@ COMMANDS = {
         "health": ("app.cli.health", "Check one process of an installation."),
     },
 }
+FORMER_COMMANDS = {"simulate": "it is `python -m simulator` in a checkout of the source now"}
+"""Those of the release before, and what is there instead."""
 FORMER_OPTIONS = {"--json": ("--format", "--format json"), "--server": ("--url", "--url")}
-"""Options of the release before: the one that a command has now, and how it is typed."""
+"""The same of options: the one that a command has now, and how it is typed."""
 CLICK_USAGE_CODE = 2
 
 
@@ -173,6 +177,9 @@ def main(arguments: list[str]) -> int:
     """Runs one command line and returns its exit code; everything that ends it early is one line on stderr."""
     try:
         _check_texts(arguments)
+        if arguments and arguments[0] in FORMER_COMMANDS:
+            raise UsageError(f"zonectl {arguments[0]} is gone: {FORMER_COMMANDS[arguments[0]]}")
+        _warn_of_variables(arguments)
         result = _command()(arguments, prog_name="zonectl", standalone_mode=False)
     except typer.TyperException as error:
         return _usage(error)
@@ -196,6 +203,15 @@ def _check_texts(arguments: list[str]) -> None:
             text.encode()
         except UnicodeEncodeError as error:
             raise UsageError(f"{name} is not UTF-8 text: {text!a}") from error
+
+
+def _warn_of_variables(arguments: list[str]) -> None:
+    """An exported variable that earlier releases read is not passed over in silence."""
+    if not any(name.startswith("ZONEKEEPER_") for name in os.environ):
+        return
+
+    for variable, instead in former_variables(_command(), arguments, os.environ):
+        print(f"zonectl: {variable} is ignored; type {instead}", file=sys.stderr)
 
 
 @cache
@@ -236,3 +252,42 @@ def _typed_now(error: typer.TyperException) -> str:
     context = getattr(error, "ctx", None)
     names = {own for option in context.command.params for own in option.opts} if context is not None else set()
     return f"{former} is gone: it is {typed} now" if name in names else ""
+
+
+PREFIX = "ZONEKEEPER_"
+
+
+def former_variables(
+    command: Any, arguments: Sequence[str], environment: Mapping[str, str]
+) -> Iterator[tuple[str, str]]:
+    """Those that are set and belong to an option of the command which ``arguments`` name, with what to type
+    instead; not of an option that is typed. ``command``: ``zonectl`` itself."""
+    present = {name for name in environment if name.startswith(PREFIX)}
+    if not present:
+        return
+    words: list[str] = []
+    for word in arguments:
+        commands = getattr(command, "commands", None)
+        if commands is None:
+            break
+        if word in commands:
+            command = commands[word]
+            words.append(word)
+    for option in command.params:
+        if option.param_type_name != "option":
+            continue
+        for flag in (flag for flag in (*option.opts, *option.secondary_opts) if flag.startswith("--")):
+            if any(argument.partition("=")[0] == flag for argument in arguments):
+                continue
+            name = flag.removeprefix("--").replace("-", "_").upper()
+            names = (PREFIX + name, *(f"{PREFIX}{word.upper()}_{name}" for word in words))
+            for variable in present.intersection(names) - {option.envvar, *_settings()}:
+                yield variable, flag if option.is_flag else f"{flag} {option.metavar or 'VALUE'}"
+
+
+def _settings() -> frozenset[str]:
+    """Variables that are settings of processes."""
+    # It takes long to import, and there is hardly ever such a variable.
+    from app.configuration.settings import Settings
+
+    return frozenset(PREFIX + field.upper() for field in Settings.model_fields)

@@ -15,7 +15,7 @@ import pytest
 import typer
 
 from app.cli.main import COMMANDS as PARTS
-from app.cli.main import app, main
+from app.cli.main import app, former_variables, main
 from app.cli.names import fold_name
 from app.cli.options import DEFAULT_DATA_DIR
 from app.configuration.settings import DEFAULT_DATA_DIR as SETTINGS_DATA_DIR
@@ -155,6 +155,46 @@ def test_a_format_that_one_command_lacks_breaks_none(
     assert "csv" not in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    ("variables", "line", "instead"),
+    [
+        ("FORMAT", "kv get orders k", ["ZONEKEEPER_FORMAT is ignored; type --format VALUE"]),
+        ("FORMAT", "kv get orders k --format json", []),
+        ("FORMAT", "kv get orders k --format=json", []),
+        ("PRUNE YES", "plan x", ["ZONEKEEPER_PRUNE is ignored; type --prune ZONES"]),
+        (
+            "CONFIRM_DEAD",
+            "recovery reset orders",
+            ["ZONEKEEPER_CONFIRM_DEAD is ignored; type --confirm-dead NODE,..."],
+        ),
+        ("CONFIRM_DEAD EMPTY URL", "status", []),
+        ("CHECK_FORMAT", "check x.sql", ["ZONEKEEPER_CHECK_FORMAT is ignored; type --format VALUE"]),
+        ("NAME NODE_HOST HOST", "node", ["ZONEKEEPER_NAME is ignored; type --name VALUE"]),
+        ("FORCE", "debug zip", ["ZONEKEEPER_FORCE is ignored; type --force"]),
+        ("TOKEN TOKEN_FILE CA_FILE CONTEXTS CATALOG_PASSWORD_FILE", "token create x", []),
+    ],
+)
+def test_a_variable_that_sets_nothing_any_more_is_named(variables: str, line: str, instead: list[str]) -> None:
+    """Where the command has the option, and it is not typed."""
+    command = typer.main.get_command(app)
+    environment = {f"ZONEKEEPER_{name}": "secret" for name in variables.split()}
+    found = former_variables(command, line.split(), environment)
+    assert [f"{variable} is ignored; type {option}" for variable, option in found] == instead
+
+
+def test_a_former_variable_leaves_output_and_exit_code_as_they_are(
+    api: ApiStub, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    api.answers["GET /api/v1/zones/ORDERS/kv/k"] = (200, {"value": "v"})
+    line = ["kv", "get", "orders", "k"]
+    assert main(line) == 0
+    assert capsys.readouterr() == ("v\n", "")
+    monkeypatch.setenv("ZONEKEEPER_AT_REVISION", "2")
+    assert main(line) == 0
+    warning = "zonectl: ZONEKEEPER_AT_REVISION is ignored; type --at-revision N\n"
+    assert capsys.readouterr() == ("v\n", warning)
+
+
 def test_defaults_agree_with_the_settings() -> None:
     assert DEFAULT_DATA_DIR == SETTINGS_DATA_DIR
     assert Settings().host == "127.0.0.1"
@@ -273,6 +313,13 @@ def test_the_url_comes_from_run_json(
 )
 def test_zone_names_fold_as_in_sql(text: str, name: str) -> None:
     assert fold_name(text) == name
+
+
+def test_a_command_of_an_earlier_release_says_what_is_there_instead(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["simulate", "--seed", "7"]) == 64
+    assert capsys.readouterr().err == (
+        "zonectl simulate is gone: it is `python -m simulator` in a checkout of the source now\n"
+    )
 
 
 @pytest.mark.parametrize("command", ["", *COMMANDS])

@@ -1,7 +1,5 @@
-"""What JSON bodies are made of: exactly the types that the document names, and texts that are UTF-8.
-
-Bodies of the operations' resources.
-"""
+"""JSON bodies: their parts, which are exactly of the types that the document names, their texts, which are
+UTF-8, and the bodies of the operations' resources."""
 
 from __future__ import annotations
 
@@ -11,15 +9,13 @@ from typing import Annotated, Any
 from fastapi import Request
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
 
-from app.edge.headers import Fields
+from app.edge.headers import JSON, SQL_PROTOCOL, Fields
 from catalog.core.audit import NAME_MAX, REASON_MAX, checked_reason
 from catalog.core.errors import ErrorKind, RefusedError
 from catalog.core.visible import VISIBLE_PATTERN, hidden_character, visible
 from catalog.core.zone_options import PARTITIONS_MAX
 
-JSON = "application/json"
 SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
-SQL_PROTOCOL = "/v1/"
 SHOWN_CHARS_MAX = 80
 
 
@@ -109,7 +105,7 @@ def media_type_refusal(method: str, path: str, fields: Fields) -> RefusedError |
 
 
 def _is_json(fields: Fields) -> bool:
-    kind = fields.first(b"content-type").partition(";")[0].strip().lower()
+    kind = fields.media_type
     return kind == JSON or (kind.startswith("application/") and kind.endswith("+json"))
 
 

@@ -1,8 +1,5 @@
-"""Reads who asks from a request's headers, for everything that the request does.
-
-Each request of a route is authorised before the route runs: the table says what it needs, the one function
-of the catalog decides.
-"""
+"""The caller of a request: read from its headers, for everything that the request does, and authorised before
+the route runs. The table says what each route needs, the one function of the catalog decides."""
 
 from __future__ import annotations
 
@@ -11,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 from urllib.parse import unquote
 
-from fastapi import FastAPI, Request
+from fastapi import APIRouter, FastAPI, Request
 from fastapi.routing import APIRoute
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Receive, Scope, Send
@@ -51,8 +48,8 @@ class ActorMiddleware:
             await self._app(scope, receive, send)
             return
         try:
-            actor = self._actor(scope).because(_reason(scope))
-            actor = replace(actor, request_id=current_request_id())
+            reason = unquote(Headers(scope=scope).get(WHY, ""), errors="strict")
+            actor = replace(self._actor(scope).because(reason), request_id=current_request_id())
         except UnicodeDecodeError:
             message = f"the headers {STATED} and {WHY} are UTF-8, percent-encoded"
             await problem_response(RefusedError(ErrorKind.TEXT_NOT_UTF8, message))(scope, receive, send)
@@ -77,11 +74,6 @@ class ActorMiddleware:
             return Actor(_shown(checked), True, channel, address)
         stated = sql_user if sql_user is not None else unquote(headers.get(STATED, ""), errors="strict")
         return Actor(_shown(stated), False, channel, address)
-
-
-def _reason(scope: Scope) -> str:
-    """Raises UnicodeDecodeError."""
-    return unquote(Headers(scope=scope).get(WHY, ""), errors="strict")
 
 
 def _shown(name: str) -> str:
@@ -128,7 +120,11 @@ async def _target(subject: Subject, request: Request, services: Services) -> tup
         case Subject.QUERIED_ZONE:
             return await _named_zone(request.query_params["zone"], services)
         case Subject.ZONE_ID:
-            return _zone_by_id(parameters["zone_id"])
+            text = parameters["zone_id"]
+            if not text.isdecimal() or len(text) > 18:
+                raise RefusedError(ErrorKind.INVALID_REQUEST, "a zone's id is a number")
+            never = RefusedError(ErrorKind.ZONE_NOT_FOUND, f"there was never a zone with id {text}")
+            return zone_object(ZoneId(int(text))), never
         case Subject.OPERATION:
             name = checked_id(parameters["operation"])
             return zone_object(ZoneId(int(name.partition("-")[0]))), not_found(name)
@@ -139,17 +135,14 @@ async def _named_zone(name: str, services: Services) -> tuple[GrantObject, Refus
     return zone_object(zone.zone_id), zone_not_found(name)
 
 
-def _zone_by_id(text: str) -> tuple[GrantObject, RefusedError]:
-    if not text.isdecimal() or len(text) > 18:
-        raise RefusedError(ErrorKind.INVALID_REQUEST, "a zone's id is a number")
-    return zone_object(ZoneId(int(text))), RefusedError(
-        ErrorKind.ZONE_NOT_FOUND, f"there was never a zone with id {text}"
-    )
-
-
-def routes_of(app: FastAPI) -> Iterator[Any]:
+def routes_of(app: FastAPI | APIRouter) -> Iterator[Any]:
     """All routes of the application, those of its routers, too."""
-    yield from _flat(app.router.routes)
+    for route in app.routes:
+        inner = getattr(route, "original_router", None)
+        if inner is None:
+            yield route
+        else:
+            yield from routes_of(inner)
 
 
 def check_routes(app: FastAPI) -> None:
@@ -161,12 +154,3 @@ def check_routes(app: FastAPI) -> None:
         else:
             surfaces.append(route.path)
     check_complete(guarded, surfaces)
-
-
-def _flat(routes: Any) -> Iterator[Any]:
-    for route in routes:
-        inner = getattr(route, "original_router", None)
-        if inner is None:
-            yield route
-        else:
-            yield from _flat(inner.routes)

@@ -1,7 +1,4 @@
-"""Liveness and readiness.
-
-What this server measures, for Prometheus.
-"""
+"""Liveness and readiness of this server, and what it measures, for Prometheus."""
 
 from __future__ import annotations
 

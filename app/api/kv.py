@@ -1,22 +1,15 @@
-"""Reading and writing data in a zone's partitions.
-
-What a request sets going ends when nobody waits for its answer any more.
-
-The routing map, for clients that talk to the groups' members themselves.
-
-``POST /api/v1/zones/{zone:segment}/verify``: whether the copies of partitions agree on sample keys.
-"""
+"""A zone's data: keys that are read and written through the server, the routing map for clients that talk to
+the members themselves, and the comparison of copies by sample keys (``verify``)."""
 
 from __future__ import annotations
 
 import asyncio
 import time
 import uuid
-from collections.abc import Coroutine, Sequence
-from contextlib import suppress
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Header, Query, Request
 from fastapi.responses import JSONResponse, Response
@@ -26,6 +19,7 @@ from app.api.addresses import Key, ZoneName
 from app.api.bodies import JSON_INT_MAX, PartitionNumber, RequestBody, Whole
 from app.api.problems import answers, documented
 from app.api.services import Services, ServicesOf
+from app.api.statements import while_connected
 from app.contract.keys import (
     ABANDONS_FIELD,
     TIMEOUT_FIELD,
@@ -44,7 +38,6 @@ from rebalance.core.keyspace.keys import PartitionId
 from rebalance.core.keyspace.write_terms import WriteTerms
 from rebalance.core.moves.move_status import shortfall_of
 from rebalance.core.moves.safe_time import ReadPoint
-from rebalance.groups.calls.data_client import Datum
 from rebalance.groups.calls.group_checks import PartitionCheck, Samples
 from rebalance.groups.calls.key_hash import partition_of
 from rebalance.groups.calls.key_text import OPERATION_ID_PATTERN, OPERATION_IDS_PATTERN
@@ -63,8 +56,6 @@ from rebalance.ports.groups import (
 )
 from rebalance.store.core.store_messages import AnswerCode
 from rebalance.store.shell.store_client import StoreRefusedError
-
-T = TypeVar("T")
 
 TimeoutField = Annotated[
     float | None,
@@ -88,28 +79,6 @@ class Deadline:
     @property
     def left_s(self) -> float:
         return max(self._at - time.monotonic(), 0.0)
-
-
-async def while_present(request: Request, work: Coroutine[Any, Any, T]) -> T:
-    """``work``, which is cancelled when the caller has closed its connection. Raises StoreError
-    (OUTCOME_UNKNOWN) then, which nobody reads."""
-    working, leaving = asyncio.ensure_future(work), asyncio.ensure_future(_left(request))
-    try:
-        await asyncio.wait((working, leaving), return_when=asyncio.FIRST_COMPLETED)
-        if working.done():
-            return working.result()
-    finally:
-        leaving.cancel()
-        if not working.done():
-            working.cancel()
-            with suppress(asyncio.CancelledError):
-                await working
-    raise StoreError(ErrorKind.OUTCOME_UNKNOWN, "the caller has closed its connection")
-
-
-async def _left(request: Request) -> None:
-    while (await request.receive())["type"] != "http.disconnect":
-        pass
 
 
 router = APIRouter(prefix="/api/v1", tags=["keys and values"])
@@ -195,8 +164,7 @@ async def put(
     later request has abandoned this one; 412, the key is not at `if_revision`; 40001, only members of another
     generation of the group answered; 58000, no member could be reached in time; in a store zone 57P04, it waits
     for servers that have the data, and 58030, no server has it."""
-    writing = _write(zone, key, body.value.encode(), services, options)
-    return await while_present(request, writing)
+    return await _write(zone, key, body.value.encode(), services, options, request)
 
 
 @router.delete("/zones/{zone:segment}/kv/{key:key}", **answers(PutResult, 400, 404, 409, 412, 503, 504, 507))
@@ -204,10 +172,17 @@ async def delete(
     zone: ZoneName, key: Key, services: ServicesOf, options: WriteOptionsOf, request: Request
 ) -> Response:
     """Delete a key, with the guarantees of a put. Deleting a key that does not exist succeeds."""
-    return await while_present(request, _write(zone, key, None, services, options))
+    return await _write(zone, key, None, services, options, request)
 
 
 async def _write(
+    zone: str, key: str, value: bytes | None, services: Services, options: WriteOptions, request: Request
+) -> Response:
+    gone = StoreError(ErrorKind.OUTCOME_UNKNOWN, "the caller has closed its connection")
+    return await while_connected(request, _written(zone, key, value, services, options), gone)
+
+
+async def _written(
     zone: str, key: str, value: bytes | None, services: Services, options: WriteOptions
 ) -> Response:
     deadline = Deadline(options.timeout_s, TIME_LIMIT_S)
@@ -283,12 +258,12 @@ async def get(
         raise RefusedError(ErrorKind.INVALID_REQUEST, message)
     try:
         if read is ReadFrom.LEADER:
-            value, answer = _from_leader(await services.router.get(partition, key, limit_s=deadline.left_s))
+            datum = await services.router.get(partition, key, limit_s=deadline.left_s)
+            value, answer = datum.value, dict[str, Any](revision=datum.revision)
         else:
             choice = ReplicaChoice(read.value)
-            value, answer = _from_replica(
-                await services.router.read_at(partition, key, point, choice, deadline.left_s)
-            )
+            copy = await services.router.read_at(partition, key, point, choice, deadline.left_s)
+            value, answer = copy.value, _of_replica(copy)
     except OutcomeUnknownError as error:
         raise StoreError(ErrorKind.PARTITION_UNAVAILABLE, str(error)) from error
     except GenerationRefusedError as error:
@@ -328,13 +303,9 @@ def _read_point(read: ReadFrom, at_revision: int | None, at_time: datetime | Non
     return ReadPoint(time_ms=time_ms)
 
 
-def _from_leader(datum: Datum) -> tuple[bytes | None, dict[str, object]]:
-    return datum.value, {"revision": datum.revision}
-
-
-def _from_replica(datum: ReplicaDatum) -> tuple[bytes | None, dict[str, object]]:
+def _of_replica(datum: ReplicaDatum) -> dict[str, Any]:
     safe_time = datetime.fromtimestamp(datum.safe_time_ms / 1000, UTC) if datum.safe_time_ms else None
-    return datum.value, {
+    return {
         "revision": datum.revision,
         "read_revision": datum.read_revision,
         "safe_time": safe_time.isoformat(timespec="milliseconds") if safe_time else None,

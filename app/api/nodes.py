@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Collection, Mapping, Sequence
 from typing import Annotated
 
@@ -16,6 +15,7 @@ from app.api.problems import answered, answers
 from app.api.services import Services, ServicesOf
 from app.contract.columns import without_sums
 from app.contract.nodes import CanStop, DrainResult, NodeBody, NodeRemoval, Nodes
+from app.process.logs import utc_now_ms
 from app.requests.context import current_actor, seen_zones
 from app.views.holdings import counting_zones, records_of
 from app.views.node_stop import can_stop
@@ -26,9 +26,6 @@ from rebalance.controllers.cluster_control import node_alive
 from rebalance.core.moves.drain import Drain, DrainLoss, left_without
 
 router = APIRouter(prefix="/api/v1", tags=["nodes"])
-
-SEEN_S = 2.0
-"""An answer waits so long for the server to see what was written."""
 
 NodeName = Annotated[str, Path(description="name of the node, case-sensitive", examples=["n3"])]
 
@@ -67,7 +64,7 @@ async def drain_node(node: NodeName, body: DrainRequest, services: ServicesOf) -
 async def _drain(node: str, body: DrainRequest, services: Services) -> int:
     await answered(services.limits.require_rebalancing(f"draining {node} moves its data to other nodes"))
     actor = current_actor().named(body.by)
-    drain = Drain(actor.name, body.reason, time.time_ns() // 1_000_000, actor.verified)
+    drain = Drain(actor.name, body.reason, utc_now_ms(), actor.verified)
     snapshot = await services.snapshot()
     zones, seen = {zone.zone_id: zone.name for zone in snapshot.zones}, seen_zones(snapshot)
     shown = [name for zone_id, name in zones.items() if seen is None or zone_id in seen]
@@ -125,7 +122,7 @@ async def remove_node(node: NodeName, body: RemovalRequest, services: ServicesOf
         raise RefusedError(ErrorKind.NODE_NEEDED, _needed(node, removal))
     if node not in services.views.drains():
         revision = await _drain(node, body, services)
-        await services.mirror.wait_until(lambda: services.mirror.revision >= revision, SEEN_S)
+        await services.seen(revision)
         removal["zones"] = await _counting(node, zones, services)
     removal["state"] = "DRAINING"
     if not removal["zones"]:
@@ -148,7 +145,7 @@ async def _remove(node: str, body: RemovalRequest, services: Services) -> None:
     removing = services.removals.remove(node, actor.name, body.reason, records, verified=actor.verified)
     revision = await answered(removing)
     await services.audit.record(Action.REMOVE_NODE, node, {}, by=body.by, reason=body.reason)
-    await services.mirror.wait_until(lambda: services.mirror.revision >= revision, SEEN_S)
+    await services.seen(revision)
 
 
 def _needed(node: str, removal: NodeRemoval) -> str:
@@ -196,7 +193,7 @@ def _stranded(node: str, zones: Sequence[str], shown: Collection[str]) -> str:
 
 
 async def _result(node: str, revision: int, services: Services) -> Response:
-    await services.mirror.wait_until(lambda: services.mirror.revision >= revision, SEEN_S)
+    await services.seen(revision)
     row = next((other for other in services.views.nodes() if other["name"] == node), None)
     is_whole = await services.seen_zones() is None
     body: DrainResult = {

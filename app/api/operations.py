@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from typing import Annotated
 
 from fastapi import APIRouter, Path, Query
@@ -11,7 +10,7 @@ from fastapi.responses import JSONResponse, Response
 
 from app.api.bodies import ActionRequest, FinaliseRequest, OperationPause, PartitionsCancel
 from app.api.problems import answered, answers
-from app.api.services import Services, ServicesOf
+from app.api.services import SEEN_S, Services, ServicesOf
 from app.api.statements import WAIT_S_MAX
 from app.contract.operations import (
     CancelledBody,
@@ -24,6 +23,7 @@ from app.contract.operations import (
     ReverseAnswer,
     StateName,
 )
+from app.process.logs import utc_now_ms
 from app.requests.context import current_actor
 from app.sql.statements.paging import page_offset, page_token
 from app.views.keyspace_views import KeyspaceViews
@@ -41,8 +41,6 @@ router = APIRouter(prefix="/api/v1/operations", tags=["operations"])
 OPERATIONS_DEFAULT = 50
 PAGE_MAX = 1000
 UNKNOWN_NAME = "unknown"
-SEEN_S = 2.0
-"""An answer waits so long for the server to see what was written."""
 
 OperationName = Annotated[
     str,
@@ -70,16 +68,10 @@ async def list_operations(
     states, kinds = frozenset(state or ()), frozenset(kind or ())
     subject = f"operations/{zone_id}/{sorted(states)}/{sorted(kinds)}"
     offset = page_offset(subject, token)
-    operation_filter = OperationFilter(
-        zone_id,
-        {OperationState(name) for name in states},
-        {OperationKind(k) for k in kinds},
-        await services.seen_zones(),
-    )
-    operations = _views(services).listed(operation_filter)
-    now_ms = _now_ms()
-    end = offset + page_size
-    shown = [_views(services).summary(operation, item, now_ms) for operation, item in operations[offset:end]]
+    named = {OperationState(name) for name in states}, {OperationKind(name) for name in kinds}
+    views, now_ms, end = _views(services), utc_now_ms(), offset + page_size
+    operations = views.listed(OperationFilter(zone_id, *named, await services.seen_zones()))
+    shown = [views.summary(operation, item, now_ms) for operation, item in operations[offset:end]]
     following = page_token(subject, end) if end < len(operations) else None
     return JSONResponse(await services.dated({"operations": shown, "next_page_token": following}))
 
@@ -96,7 +88,8 @@ async def get_operation(
     """Show an operation: its progress, what waits and why, and what it moves. With ``wait_timeout`` the answer
     comes when the operation is over or the time is up."""
     services.require_metastore()
-    _operation_of(operation, services)
+    if _views(services).find(checked_id(operation)) is None:
+        raise not_found(operation)
 
     def over() -> bool:
         entry = _views(services).find(operation)
@@ -111,7 +104,7 @@ async def get_operation(
 async def pause_operation(operation: OperationName, body: OperationPause, services: ServicesOf) -> Response:
     """Pause an operation: no more of its moves start, running moves finish. The pause applies to its zone, so
     later operations of the zone wait too. Pausing again replaces the pause."""
-    now_ms = _now_ms()
+    now_ms = utc_now_ms()
     until_ms = None if body.for_s is None else now_ms + max(1, round(body.for_s * 1_000))
     by, _ = _who(body, services)
     paused = await answered(services.operations.pause(operation, Pause(by, body.reason, now_ms, until_ms)))
@@ -165,9 +158,7 @@ async def finalise_operation(operation: OperationName, body: FinaliseRequest, se
         raise RefusedError(ErrorKind.INVALID_REQUEST, message)
     if not body.dry_run:
         services.audit.require_reason(body.reason)
-    copies = await answered(
-        services.operations.finalise(operation, body.copies, dry_run=body.dry_run),
-    )
+    copies = await answered(services.operations.finalise(operation, body.copies, dry_run=body.dry_run))
     if not body.dry_run:
         await _record(Action.FINALISE_OPERATION, operation, body, services)
     answer = {"operation_id": operation, "dry_run": body.dry_run, "copies": copies}
@@ -210,14 +201,6 @@ def _views(services: Services) -> OperationViews:
     return OperationViews(services.mirror, services.views.keyspace, services.views)
 
 
-def _operation_of(name: str, services: Services) -> Operation:
-    """Raises RefusedError (OPERATION_NOT_FOUND, INVALID_REQUEST)."""
-    entry = _views(services).find(checked_id(name))
-    if entry is None:
-        raise not_found(name)
-    return entry[0]
-
-
 def _partitions(cancelled: CancelledPartitions) -> CancelledBody:
     return {
         "given_up": list(cancelled.stays),
@@ -244,7 +227,7 @@ async def _shown(
 ) -> Response:
     """From a copy, in a thread: a zone may have many partitions."""
     keys, keyspace = services.mirror.copy(), services.views.keyspace
-    now_ms, ownership, seen = _now_ms(), services.views.ownership, await services.seen_zones()
+    now_ms, ownership, seen = utc_now_ms(), services.views.ownership, await services.seen_zones()
 
     def show() -> OperationDetail | None:
         of_keys = KeyspaceViews(keys, keyspace, ownership=lambda: ownership).seen_by(seen)
@@ -258,7 +241,3 @@ async def _shown(
     if cancelled is not None:
         body["cancelled"] = cancelled
     return JSONResponse(await services.dated(body))
-
-
-def _now_ms() -> int:
-    return time.time_ns() // 1_000_000

@@ -1,7 +1,5 @@
-"""Errors at the HTTP edge: everything leaves as problem+json, documented and without a stack trace.
-
-Calls of the metastore in a request: what it says when it does not answer is a problem of ours.
-"""
+"""Errors at the HTTP edge: everything leaves as problem+json, documented and without a stack trace; so does
+what the metastore says when it does not answer (``answered``)."""
 
 from __future__ import annotations
 
@@ -18,14 +16,14 @@ from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 from starlette.routing import Match
 
-from app.requests.errors import problem
+from app.metrics.request_meter import METHODS
+from app.requests.errors import MEDIA_TYPE, problem
 from catalog.core.errors import ErrorKind, StatementError, StoreError
 from rebalance.ports.metastore import ContendedError, MetastoreError, MetastoreUnavailableError
 from rebalance.ports.metric_rows import Metric
 
 log = structlog.get_logger(__name__)
 
-MEDIA_TYPE = "application/problem+json"
 HTTP_KINDS = {404: ErrorKind.ADDRESS_NOT_FOUND, 405: ErrorKind.METHOD_NOT_ALLOWED}
 """Of what the framework refuses by itself."""
 REFUSALS = frozenset({ErrorKind.UNAUTHENTICATED, ErrorKind.PRIVILEGE_MISSING})
@@ -33,7 +31,6 @@ REFUSALS = frozenset({ErrorKind.UNAUTHENTICATED, ErrorKind.PRIVILEGE_MISSING})
 EDGE = (403, 408, 413, 415, 431)
 """``app.edge`` refuses requests of any route with these."""
 RETRY_AFTER_S = 2
-HTTP_METHODS = ("DELETE", "GET", "HEAD", "OPTIONS", "PATCH", "POST", "PUT")
 
 
 class Problem(BaseModel):
@@ -68,26 +65,24 @@ EVERYWHERE = documented(400, *EDGE)
 
 
 def problem_response(error: StatementError, extra: dict[str, Any] | None = None) -> Response:
-    document = {**problem(error), **(extra or {})}
-    return problem_document(document)
+    return problem_document({**problem(error), **(extra or {})})
 
 
 def problem_document(document: dict[str, Any]) -> Response:
     """With ``Retry-After`` when there was no room for the request."""
-    status, headers = document["status"], None
-    if document["sqlState"] == ErrorKind.TOO_MANY_STATEMENTS.sqlstate:
-        headers = {"Retry-After": str(RETRY_AFTER_S)}
-    return JSONResponse(document, status_code=status, headers=headers, media_type=MEDIA_TYPE)
+    is_full = document["sqlState"] == ErrorKind.TOO_MANY_STATEMENTS.sqlstate
+    headers = {"Retry-After": str(RETRY_AFTER_S)} if is_full else None
+    return JSONResponse(document, document["status"], headers=headers, media_type=MEDIA_TYPE)
 
 
 def _allowed(request: Request) -> set[str]:
     """The methods of all routes of the path: the framework names those of the first."""
-    methods: set[str] = set()
-    for method in HTTP_METHODS:
+
+    def is_taken(method: str) -> bool:
         scope = {**request.scope, "method": method}
-        if any(route.matches(scope)[0] is Match.FULL for route in request.app.router.routes):
-            methods.add(method)
-    return methods
+        return any(route.matches(scope)[0] is Match.FULL for route in request.app.router.routes)
+
+    return set(filter(is_taken, METHODS))
 
 
 def install(app: FastAPI) -> None:

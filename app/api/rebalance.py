@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Collection
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import structlog
@@ -12,9 +12,10 @@ from fastapi import APIRouter, Header
 from fastapi.responses import JSONResponse, Response
 from pydantic import AfterValidator, BaseModel, Field, create_model
 
-from app.api.bodies import Person, Reason, RequestBody, whole_between
+from app.api.bodies import DAYS_MAX, Person, Reason, RequestBody, whole_between
 from app.api.problems import answered, documented
 from app.api.services import Services, ServicesOf
+from app.process.logs import utc_now_ms
 from app.requests.context import current_actor, seen_zones
 from app.views.waits import nodes_behind
 from catalog.core.audit import Action
@@ -31,17 +32,8 @@ log = structlog.get_logger(__name__)
 
 router = APIRouter(prefix="/api/v1/rebalance", tags=["rebalance"])
 
-DAYS_MAX = 366
-SEEN_S = 2.0
-"""An answer waits so long for the server to see what was written."""
-
-
-def _window(text: str) -> str:
-    """As it is stored. Raises ValueError."""
-    return str(Window.parse(text))
-
-
-WindowText = Annotated[str, Field(max_length=60), AfterValidator(_window)]
+WindowText = Annotated[str, Field(max_length=60), AfterValidator(lambda text: str(Window.parse(text)))]
+"""As it is stored."""
 
 IfMatch = Annotated[
     str | None,
@@ -151,17 +143,13 @@ async def change_limits(body: LimitsChange, services: ServicesOf, if_match: IfMa
     zones: dict[ZoneId, PauseRequest | None] = {}
     for name, request in body.zone_pauses.items():
         zones[(await services.zone(name)).zone_id] = request
-    now_ms = time.time_ns() // 1_000_000
-
-    def changed(limits: Limits) -> Limits:
-        return _changed(limits, body, zones, living, now_ms)
-
+    changed = partial(_changed, body=body, zones=zones, living=living, now_ms=utc_now_ms())
     expected = None if if_match is None else int(if_match.strip('"'))
     try:
         limits, revision = await answered(services.limits.change(changed, expected))
     except LimitsChangedError as error:
         raise RefusedError(ErrorKind.LIMITS_CHANGED, str(error)) from error
-    await services.mirror.wait_until(lambda: services.mirror.revision >= revision, SEEN_S)
+    await services.seen(revision)
     await _record(body, zones, services)
     return await _shown(limits, revision, services)
 
@@ -217,7 +205,7 @@ def _pause(request: PauseRequest, now_ms: int) -> Pause:
 
 
 async def _shown(limits: Limits, revision: int, services: Services) -> Response:
-    now_ms = time.time_ns() // 1_000_000
+    now_ms = utc_now_ms()
     catalog = await services.snapshot()
     zones, seen = [], seen_zones(catalog)
     for zone_id, pause in sorted(limits.zone_pauses.items()):

@@ -141,7 +141,8 @@ async def reset_partitions(zone: ZoneName, request: ResetRequest, services: Serv
         for reset in request.shown or ()
         for number in reset.partitions
     ]
-    known_zone = await _group_zone(services, zone)
+    known_zone = await _zone_of(services, zone)
+    services.store_requests.refuse_store(known_zone, "reset-lost, where partitions are lost")
     resets = await _answered(
         services.recovery.reset(
             known_zone,
@@ -211,17 +212,9 @@ async def _zone_of(services: Services, name: str) -> Zone:
     """As the catalog has it now: the metastore's may be on its way."""
     services.require_metastore()
     reference = await services.zone(name)
-    snapshot = await services.snapshot()
-    zone = next((candidate for candidate in snapshot.zones if candidate.zone_id == reference.zone_id), None)
+    zone = (await services.snapshot()).zone_with_id(reference.zone_id)
     if zone is None:
         raise RefusedError(ErrorKind.ZONE_NOT_FOUND, f'zone "{name}" does not exist')
-    return zone
-
-
-async def _group_zone(services: Services, name: str) -> Zone:
-    """One whose partitions are groups."""
-    zone = await _zone_of(services, name)
-    services.store_requests.refuse_store(zone, "reset-lost, where partitions are lost")
     return zone
 
 

@@ -41,6 +41,8 @@ from rebalance.metastore.mirror import KeyspaceMirror
 
 T = TypeVar("T")
 
+SEEN_S = 2.0
+
 
 @dataclass(frozen=True, slots=True)
 class Services:
@@ -111,6 +113,10 @@ class Services:
     async def dated(self, body: Mapping[str, Any]) -> dict[str, Any]:
         """What was read from the mirror, and as of when it is so."""
         return as_of(body, await self.sight.silence())
+
+    async def seen(self, revision: int) -> None:
+        """Once this server sees what was written; an answer waits no longer than ``SEEN_S``."""
+        await self.mirror.wait_until(lambda: self.mirror.revision >= revision, SEEN_S)
 
     def require_metastore(self) -> None:
         """Raises StoreError until the keyspace was read once: an empty answer would be a lie."""

@@ -1,12 +1,8 @@
-"""``POST /api/v1/statements``: SQL text in, one result a statement.
+"""``POST /api/v1/statements``, the statement log, and ``POST /api/v1/plan``.
 
-Logged statements: run one without waiting for it, look at it again, cancel it, page through its results.
-
-``POST /api/v1/plan``: what a script or a set of DDL files would change. Nothing is changed by asking.
-
-Bodies of the statement log's resources.
-
-Bodies of statements: not read beyond their limit; and work for a client ends when the client is gone.
+SQL text comes in, and one result a statement goes out. A logged statement runs without being waited for, and is
+looked at again, cancelled, and paged through. A plan says what a script or a set of DDL files would change;
+nothing is changed by asking. Work for a client ends when the client is gone (``while_connected``).
 """
 
 from __future__ import annotations
@@ -16,11 +12,12 @@ import hashlib
 import uuid
 from collections.abc import Awaitable, Sequence
 from datetime import UTC, datetime
+from itertools import chain, islice
 from typing import Annotated, Any, Literal, TypeVar
 
 from fastapi import APIRouter, Header, Path, Query, Request
 from fastapi.responses import JSONResponse, Response
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, Field
 
 from app.api.bodies import Reason, RequestBody
 from app.api.problems import answers, documented, problem_document, problem_response
@@ -32,7 +29,7 @@ from app.sql.plan.desired_state import DdlFile, DdlFileError
 from app.sql.statements.paging import page_offset, page_token
 from app.sql.statements.results import HELD, ScriptError, ShownResult
 from catalog.core.credentials import scope_text
-from catalog.core.errors import ErrorKind, ParseError, RefusedError, StoreError
+from catalog.core.errors import ErrorKind, ParseError, RefusedError, StatementError, StoreError
 from catalog.core.statement_log import NewStatement, StatementRow, StatementState, key_of_scope
 from parser.script import check_size
 from parser.text import OWN_TEXT
@@ -55,9 +52,9 @@ async def read_body(request: Request, bytes_max: int) -> bytes:
     return b"".join(parts)
 
 
-async def while_connected(request: Request, work: Awaitable[T]) -> T:
+async def while_connected(request: Request, work: Awaitable[T], gone_error: StatementError | None = None) -> T:
     """The result of ``work``, which is cancelled when the client hangs up: changes that have begun are carried
-    out to their end, and nobody hears of it. The body must have been read."""
+    out to their end, and nobody hears of it, nor of ``gone_error``. The body must have been read."""
     running = asyncio.ensure_future(work)
     gone: asyncio.Task[None] | None = None
     try:
@@ -69,6 +66,8 @@ async def while_connected(request: Request, work: Awaitable[T]) -> T:
             running.cancel()
             await asyncio.wait([running])
         if running.cancelled():
+            if gone_error is not None:
+                raise gone_error
             raise RefusedError(ErrorKind.STATEMENT_CANCELED, "the client went away; nothing was changed")
         return running.result()
     finally:
@@ -193,17 +192,13 @@ async def make_plan(request: Request, body: PlanRequest, services: ServicesOf) -
         message = "prune names the zones that may be dropped, as ['ORDERS', 'TEAM_A_*'], and is not true"
         raise RefusedError(ErrorKind.INVALID_REQUEST, message)
     if body.sql is not None:
-        return JSONResponse(await while_connected(request, _of_script(body.sql, body.plan_id, services)))
+        plan = await while_connected(request, services.sql.change_plan(body.sql, body.plan_id))
+        return JSONResponse(plan.to_json())
     files = [DdlFile(file.name, file.text) for file in body.files or ()]
     try:
         return JSONResponse(await while_connected(request, _of_files(files, body, services)))
     except DdlFileError as error:
         return problem_response(error.cause, {"file": error.file.name})
-
-
-async def _of_script(sql: str, plan_id: str | None, services: Services) -> dict[str, Any]:
-    """Raises StatementError."""
-    return (await services.sql.change_plan(sql, plan_id)).to_json()
 
 
 async def _of_files(files: Sequence[DdlFile], body: PlanRequest, services: Services) -> dict[str, Any]:
@@ -257,10 +252,8 @@ class LoggedStatementRequest(StatementRequest):
     plan_id: PlanId = None
 
 
-class CancelRequest(BaseModel):
+class CancelRequest(RequestBody):
     """An empty object."""
-
-    model_config = ConfigDict(extra="forbid")
 
 
 logged = APIRouter(prefix="/api/v1/statements", tags=["statements"])
@@ -299,8 +292,7 @@ async def run_logged(body: LoggedStatementRequest, key: str | None, services: Se
         return await _document(row, services, status=202)
     results = await _results(row, services, 0, len(row.heads))
     if row.error is not None:
-        problem = {**row.error, "results": results, "statement_id": row.statement_id}
-        return problem_document(problem)
+        return problem_document({**row.error, "results": results, "statement_id": row.statement_id})
     return JSONResponse(
         {"results": results, "statement_id": row.statement_id, "state": row.state.value},
         headers={"Location": _url(row)},
@@ -423,13 +415,10 @@ async def _results(row: StatementRow, services: Services, start: int, end: int) 
 
 async def _rows(row: StatementRow, services: Services, n: int, offset: int, count: int) -> list[Any]:
     """Rows from ``offset``, at most ``count``, over the borders of the stored pages."""
-    rows: list[Any] = []
     pages = range(offset // ROWS_IN_PAGE, (offset + count - 1) // ROWS_IN_PAGE + 1)
     stored = await asyncio.gather(*(services.jobs.rows(row.statement_id, n, page) for page in pages))
-    for page in stored:
-        rows += page or []
     begin = offset % ROWS_IN_PAGE
-    return rows[begin : begin + count]
+    return list(islice(chain.from_iterable(page or () for page in stored), begin, begin + count))
 
 
 def _url(row: StatementRow) -> str:

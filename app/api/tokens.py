@@ -3,7 +3,6 @@ log in with."""
 
 from __future__ import annotations
 
-import time
 from datetime import UTC, datetime
 from typing import Annotated
 
@@ -18,6 +17,7 @@ from app.contract.logins import ConsoleLink, NewToken, TokenBody, Tokens, WhoAmI
 from app.requests.context import Login, Proof, current_login
 from app.security.access_view import AccessView
 from app.security.console_door import LOGIN
+from app.security.login_check import utc_now_us
 from app.security.token_secrets import new_secret
 from catalog.core.audit import Action
 from catalog.core.authorisation import LOCAL, SYSTEM, Privilege
@@ -91,7 +91,7 @@ async def list_tokens(
     if everybody and not await _is_administrator(login, access):
         raise RefusedError(ErrorKind.PRIVILEGE_MISSING, "tokens of other users need ADMIN ON SYSTEM")
     tokens = await _reached(login, access, everybody=everybody)
-    now_us = _now_us()
+    now_us = utc_now_us()
     return _private({"tokens": [_body(token, now_us) for token in tokens]})
 
 
@@ -104,7 +104,7 @@ async def create_token(request: TokenCreate, services: ServicesOf) -> Response:
     if principal.source != LOCAL or login.proof is Proof.JWT:
         message = f"tokens belong to users of the catalog; {principal.source} issues tokens for its own"
         raise RefusedError(ErrorKind.PRIVILEGE_MISSING, message)
-    secret, now_us = new_secret(), _now_us()
+    secret, now_us = new_secret(), utc_now_us()
     lifetime_us = None if request.lifetime_s is None else request.lifetime_s * SECOND_US
     wish = TokenRequest(scope_of(request.scope), lifetime_us)
     token = issue(wish, principal, secret, now_us, login.token)
@@ -123,11 +123,11 @@ async def revoke_token(token_id: Annotated[str, Path(max_length=32)], services: 
     token = next((one for one in tokens if one.token_id == token_id), None)
     if token is None:
         raise RefusedError(ErrorKind.TOKEN_NOT_FOUND, f"there is no token {token_id}")
-    await access.store.revoke_token(token_id, _now_us())
+    await access.store.revoke_token(token_id, utc_now_us())
     access.forget(token.digest)
     await services.audit.record(Action.REVOKE_TOKEN, token_id, {"owner": str(token.owner)})
     revoked = next(one for one in await access.store.tokens(token.owner) if one.token_id == token_id)
-    return _private(_body(revoked, _now_us()))
+    return _private(_body(revoked, utc_now_us()))
 
 
 @router.post("/console-links", status_code=201, **answers(ConsoleLink, 400, 401, 403, 429, 503))
@@ -136,7 +136,7 @@ async def create_console_link(request: LinkCreate, services: ServicesOf) -> Resp
     URL's fragment, which browsers do not send. A session has all privileges of its user: a caller with a token
     needs one without a scope that does not expire before the session."""
     login, _ = _login(services)
-    principal, token, now_us = login.caller.principal, login.token, _now_us()
+    principal, token, now_us = login.caller.principal, login.token, utc_now_us()
     sessions = services.sessions
     if sessions is None or principal.source != LOCAL or login.proof is Proof.JWT:
         message = f"links are for users of the catalog; {principal.source} vouches for its own"
@@ -192,7 +192,3 @@ def _at(time_us: int) -> str:
 
 def _time(time_us: int | None) -> str | None:
     return None if time_us is None else _at(time_us)
-
-
-def _now_us() -> int:
-    return time.time_ns() // 1_000

@@ -12,7 +12,7 @@ from app.api.services import ServicesOf
 from app.api.statements import read_body, while_connected
 from app.sql.trino.front import Page, TrinoFront
 from app.sql.trino.pages import PageAddresses
-from app.sql.trino.trino_session import TrinoSession, read_session
+from app.sql.trino.trino_session import read_session
 from catalog.core.errors import ErrorKind, ParseError
 from parser.select import VERSION
 
@@ -32,13 +32,8 @@ async def _addresses(request: Request) -> PageAddresses:
     return PageAddresses(f"{request.url.scheme}://{request.url.netloc}")
 
 
-async def _session(request: Request) -> TrinoSession:
-    return read_session(request.headers.items())
-
-
 FrontOf = Annotated[TrinoFront, Depends(_front)]
 AddressesOf = Annotated[PageAddresses, Depends(_addresses)]
-SessionOf = Annotated[TrinoSession, Depends(_session)]
 
 
 @router.post("/statement")
@@ -46,10 +41,10 @@ async def post_statement(
     request: Request,
     front: FrontOf,
     services: ServicesOf,
-    session: SessionOf,
     addresses: AddressesOf,
     key: Annotated[str | None, Header(alias="Idempotency-Key", max_length=KEY_CHARS_MAX)] = None,
 ) -> Response:
+    session = read_session(request.headers.items())
     try:
         sql = (await read_body(request, services.reader.limits.text_bytes_max)).decode()
     except UnicodeDecodeError as error:

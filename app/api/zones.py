@@ -129,8 +129,7 @@ async def get_progress(
         count = intent.zone.partitions
         progress = await _read(services, count, lambda views: views.progress(known_id, version))
         return JSONResponse(await services.dated(progress))
-    snapshot = await services.snapshot()
-    zone = next((candidate for candidate in snapshot.zones if candidate.zone_id == known_id), None)
+    zone = (await services.snapshot()).zone_with_id(known_id)
     if zone is None and intent is None:
         raise RefusedError(ErrorKind.ZONE_NOT_FOUND, f"there was never a zone with id {zone_id}")
     return JSONResponse(await services.dated((await services.seen_views()).progress(known_id, version, zone)))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import getpass
-import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -12,6 +11,7 @@ from pathlib import Path
 import structlog
 
 from app.security.administrator import SHOWN_US, keep_local_token, recover_administrator, recovery_line
+from app.security.login_check import utc_now_us
 from app.security.passwords import hash_password
 from app.sql.engine.executor import CatalogExecutor
 from app.sql.plan.member_counts import MemberCounts
@@ -28,21 +28,21 @@ OF_UP = Actor("zonectl up", channel=Channel.SYSTEM)
 async def provide_token(catalog_url: str, file: Path) -> str:
     """``keep_local_token``, while no server has the catalog open."""
     async with _opened(catalog_url) as catalog:
-        return await keep_local_token(catalog, file, _now_us(), OF_UP)
+        return await keep_local_token(catalog, file, utc_now_us(), OF_UP)
 
 
 async def renew_token(catalog: CatalogExecutor, file: Path) -> None:
     """Until cancelled: ``up`` may run for longer than a token is valid."""
     while True:
         await asyncio.sleep(RENEWAL_LOOK_S)
-        reason = await keep_local_token(catalog, file, _now_us(), OF_UP)
+        reason = await keep_local_token(catalog, file, utc_now_us(), OF_UP)
         if reason:
             log.warning("token not renewed", reason=reason)
 
 
 async def recovery_lines(catalog: CatalogExecutor) -> list[str]:
     """Of the last days, for readiness. Raises StoreError."""
-    return [recovery_line(record) for record in await catalog.recoveries(_now_us() - SHOWN_US)]
+    return [recovery_line(record) for record in await catalog.recoveries(utc_now_us() - SHOWN_US)]
 
 
 async def recover(catalog_url: str, name: str, password: str) -> bool:
@@ -69,7 +69,3 @@ def _own_name() -> str:
         return getpass.getuser()
     except (KeyError, OSError):
         return ""
-
-
-def _now_us() -> int:
-    return time.time_ns() // 1_000

@@ -1,19 +1,24 @@
-"""A request's headers, read once: every request passes the edge.
-
-The headers of every answer: what browsers may make of it, and to programs the version of this server.
-"""
+"""Headers: a request's, read once, as every request passes the edge; and those of every answer, which tell
+browsers what they may make of it, and programs the version of this server."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Self
 
-from starlette.types import Scope
+from starlette.types import Message, Scope, Send
 
 from app.process.build import own_version
 
+JSON = "application/json"
+SQL_PROTOCOL = "/v1/"
+"""Below it is what drivers ask."""
 SQL_USER = "X-Trino-User"
 SQL_ROLE = "X-Trino-Role"
+
+
+Header = tuple[bytes, bytes]
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +44,10 @@ class Fields:
     def first(self, name: bytes, otherwise: str = "") -> str:
         values = self.lines.get(name)
         return otherwise if values is None else values[0].decode("latin-1")
+
+    @property
+    def media_type(self) -> str:
+        return self.first(b"content-type").partition(";")[0].strip().lower()
 
     @property
     def has_body(self) -> bool:
@@ -85,14 +94,30 @@ CONSOLE_POLICY = "; ".join(
 )
 
 
-def headers_of(path: str) -> tuple[tuple[bytes, bytes], ...]:
+def is_at(root: str, path: str) -> bool:
+    """``path`` is ``root``, or below it."""
+    return path == root or path.startswith(f"{root}/")
+
+
+def headers_of(path: str) -> tuple[Header, ...]:
     """As ASGI has them, for an answer to a request for ``path``."""
-    if path == CONSOLE or path.startswith(f"{CONSOLE}/"):
-        return _CONSOLE
-    return _DOCS if path == DOCS or path.startswith(f"{DOCS}/") else _API
+    return _CONSOLE if is_at(CONSOLE, path) else _DOCS if is_at(DOCS, path) else _API
 
 
-def _headers(policy: str) -> tuple[tuple[bytes, bytes], ...]:
+def with_headers(send: Send, ours: Iterable[Header]) -> Send:
+    """An answer's own headers go before ours."""
+
+    async def sent(message: Message) -> None:
+        if message["type"] == "http.response.start":
+            own = message.setdefault("headers", [])
+            there = {name.lower() for name, _ in own}
+            message["headers"] = [*own, *(header for header in ours if header[0] not in there)]
+        await send(message)
+
+    return sent
+
+
+def _headers(policy: str) -> tuple[Header, ...]:
     return (
         (b"content-security-policy", policy.encode()),
         (b"x-content-type-options", b"nosniff"),

@@ -1,20 +1,27 @@
-"""The outermost ASGI application: every request and every socket passes here, whatever route it is for.
-
-A request's body: read whole once somebody asks for it, and never for an answer that needs none of it.
-"""
+"""The outermost ASGI application: every request and every socket passes here, whatever route it is for. A
+request's body is read whole once the application asks for it, and never for an answer that needs none of it."""
 
 from __future__ import annotations
 
 import asyncio
 import time
 from contextlib import suppress
+from http import HTTPStatus
 
 import structlog
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from app.edge.headers import Fields, headers_of
+from app.edge.headers import Fields, headers_of, with_headers
 from app.edge.protocols import LINGER_S
-from app.edge.request_rules import HttpLimits, answer, forwarded_refusal, refusal_of, too_large, too_slow
+from app.edge.request_rules import (
+    SOCKET_ANSWER,
+    HttpLimits,
+    forwarded_refusal,
+    refusal_of,
+    send_refusal,
+    too_large,
+    too_slow,
+)
 from app.edge.trust import Trust, as_addressed
 from app.requests.context import HEADER, request_id_of, requested
 from catalog.core.errors import RefusedError
@@ -108,9 +115,7 @@ class DeferredBody:
 
     async def _refuse(self, refusal: RefusedError) -> None:
         log.info("request refused", name=refusal.kind.name, reason=refusal.message)
-        status, headers, body = answer(refusal)
-        await self.send({"type": "http.response.start", "status": status, "headers": headers})
-        await self.send({"type": "http.response.body", "body": body})
+        await send_refusal(refusal, {"type": "http"}, self._receive, self.send)
 
     async def _linger(self) -> None:
         """Until the client has read the answer and gone, or has sent all."""
@@ -120,8 +125,6 @@ class DeferredBody:
                     pass
 
 
-SOCKET_ANSWER = "websocket.http.response"
-SERVER_ERROR = 500
 ID_FIELD = HEADER.lower().encode()
 STARTS = ("http.response.start", "websocket.accept", f"{SOCKET_ANSWER}.start")
 
@@ -155,7 +158,7 @@ class Edge:
             scope, fields, sent.all(b"host"), self._trust, self._limits
         )
         if scope["type"] == "http":
-            send = _with_headers(scope["path"], send)
+            send = with_headers(send, headers_of(scope["path"]))
             if fields.has_body:
                 body = DeferredBody(fields, receive, send, self._limits)
                 receive, send = body.receive, body.send
@@ -163,7 +166,7 @@ class Edge:
             await self._app(scope, receive, send)
             return
         log.info("request refused", path=scope["path"], name=refusal.kind.name, reason=refusal.message)
-        await (_refuse if scope["type"] == "http" else _refuse_socket)(refusal, receive, send)
+        await send_refusal(refusal, scope, receive, send)
 
 
 class AnswerLog:
@@ -186,7 +189,7 @@ class AnswerLog:
 
     def write(self) -> None:
         """Without what follows the path, which may hold what is searched."""
-        write = log.info if self._status >= SERVER_ERROR else log.debug
+        write = log.info if self._status >= HTTPStatus.INTERNAL_SERVER_ERROR else log.debug
         write(
             "request",
             method=self._scope.get("method", "WEBSOCKET"),
@@ -194,29 +197,3 @@ class AnswerLog:
             status=self._status,
             ms=round(1_000 * (time.monotonic() - self._began), 1),
         )
-
-
-def _with_headers(path: str, send: Send) -> Send:
-    """An answer's own headers go before ours."""
-
-    async def sent(message: Message) -> None:
-        if message["type"] == "http.response.start":
-            own = message.setdefault("headers", [])
-            there = {name.lower() for name, _ in own}
-            message["headers"] = [*own, *(header for header in headers_of(path) if header[0] not in there)]
-        await send(message)
-
-    return sent
-
-
-async def _refuse(refusal: RefusedError, _: Receive, send: Send) -> None:
-    status, headers, body = answer(refusal)
-    await send({"type": "http.response.start", "status": status, "headers": headers})
-    await send({"type": "http.response.body", "body": body})
-
-
-async def _refuse_socket(refusal: RefusedError, receive: Receive, send: Send) -> None:
-    await receive()
-    status, headers, body = answer(refusal)
-    await send({"type": f"{SOCKET_ANSWER}.start", "status": status, "headers": headers})
-    await send({"type": f"{SOCKET_ANSWER}.body", "body": body})

@@ -6,20 +6,18 @@ of three media types, and sees no answer. So whatever changes something asks for
 is made to mean this server's address is of the same origin as the server: so its name must be one that the
 server knows.
 
-How much a request may be, and how long it may take to arrive.
-
-A refusal as an answer.
+How much a request may be, and how long it may take to arrive, is in ``HttpLimits``.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from starlette.types import Scope
+from starlette.types import Receive, Scope, Send
 
-from app.edge.headers import SQL_USER, Fields
+from app.edge.headers import SQL_PROTOCOL, SQL_USER, Fields, Header
 from app.edge.trust import PORTS, RequestOrigin, Trust, is_forwarded
 from app.requests.errors import MEDIA_TYPE, problem
 from catalog.core.errors import ErrorKind, RefusedError, StatementError
@@ -44,7 +42,7 @@ class HttpLimits:
     connections_max: int = 100
 
 
-SQL_PROTOCOL = "/v1/"
+SOCKET_ANSWER = "websocket.http.response"
 OWN_SITE = frozenset({"same-origin", "none"})
 SHOWN_CHARS_MAX = 80
 DIGITS_MAX = 18
@@ -174,10 +172,7 @@ def _shown(text: str) -> str:
     return "".join(character for character in cut if character.isprintable())
 
 
-Answer = tuple[int, list[tuple[bytes, bytes]], bytes]
-
-
-def answer(refusal: StatementError) -> Answer:
+def answer(refusal: StatementError) -> tuple[int, list[Header], bytes]:
     """Status, headers and body. The connection ends with it: what else is on the way is not read."""
     body = json.dumps(problem(refusal)).encode()
     headers = [
@@ -186,3 +181,16 @@ def answer(refusal: StatementError) -> Answer:
         (b"connection", b"close"),
     ]
     return refusal.kind.http_status, headers, body
+
+
+async def send_refusal(
+    refusal: StatementError, scope: Scope, receive: Receive, send: Send, more: Iterable[Header] = ()
+) -> None:
+    """Answers a request, or a socket that is not open yet. ``more``: headers besides."""
+    status, headers, body = answer(refusal)
+    kind = "http.response"
+    if scope["type"] == "websocket":
+        await receive()
+        kind = SOCKET_ANSWER
+    await send({"type": f"{kind}.start", "status": status, "headers": [*headers, *more]})
+    await send({"type": f"{kind}.body", "body": body})

@@ -10,12 +10,11 @@ from typing import Any
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from app.edge.headers import CONSOLE
+from app.edge.headers import CONSOLE, SQL_PROTOCOL, is_at
 from app.security.policy import PAGES
 from rebalance.ports.metric_rows import OTHER, Measures, Metric
 
 METHODS = frozenset(("DELETE", "GET", "HEAD", "OPTIONS", "PATCH", "POST", "PUT"))
-SQL = "/v1/"
 ROUTE = "zonekeeper.route"
 """Of the scope: where the route that answers says which one it is."""
 GONE = "gone"
@@ -51,11 +50,11 @@ class RequestMeter:
 
 
 def area_of(path: str) -> str:
-    if path == CONSOLE or path.startswith(f"{CONSOLE}/"):
+    if is_at(CONSOLE, path):
         return "console"
     if path.startswith("/api/"):
         return "api"
-    return "sql" if path.startswith(SQL) else "health"
+    return "sql" if path.startswith(SQL_PROTOCOL) else "health"
 
 
 def note_route(scope: MutableMapping[str, Any]) -> None:

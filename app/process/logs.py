@@ -1,10 +1,9 @@
-"""Logs on stderr: one line an event, JSON unless a person is watching.
+"""Logs on stderr, one line an event, JSON unless a person is watching; and changes of their levels, which
+servers write and every process follows.
 
 Lines of libraries, of warnings and of what ends a process unexpectedly have the same form as ours. A line's
 ``module`` is the name of its logger, and levels are those of ``logging``: a module has the level of its nearest
 ancestor that has one.
-
-Changes of log levels: servers write them, and every process follows them.
 """
 
 from __future__ import annotations
@@ -42,12 +41,6 @@ from rebalance.metastore.guarded_update import commit_decided
 from rebalance.metastore.mirror import KeyspaceMirror
 from rebalance.ports.metastore import Metastore
 
-NUMBERS = {
-    LineLevel.DEBUG: logging.DEBUG,
-    LineLevel.INFO: logging.INFO,
-    LineLevel.WARNING: logging.WARNING,
-    LineLevel.ERROR: logging.ERROR,
-}
 ENDED = "process ended by an exception"
 
 
@@ -96,12 +89,12 @@ def configure(process: str) -> None:
 def set_levels(changes: Mapping[str, LineLevel]) -> None:
     """``changes`` by module, on top of the defaults, and instead of what was set before."""
     levels = {**DEFAULTS, **changes}
-    logging.getLogger().setLevel(NUMBERS[OTHERS])
+    logging.getLogger().setLevel(OTHERS.name)
     for name, logger in tuple(logging.Logger.manager.loggerDict.items()):
         if isinstance(logger, logging.Logger) and root_of(name) is not None:
             logger.setLevel(logging.NOTSET)
     for name, level in levels.items():
-        logging.getLogger(name).setLevel(NUMBERS[level])
+        logging.getLogger(name).setLevel(level.name)
 
 
 def json_text(event: Any, **options: Any) -> str:

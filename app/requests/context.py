@@ -1,12 +1,8 @@
-"""Who asks for what is being done now.
+"""The request that is being served: its sender, what that has proved of itself, and the request's id.
 
-A context variable, because between the edge (outermost) and the commit (innermost, in the worker thread) lie
-engines that need not know of it.
-
-What a request has proved of its sender: a context variable beside ``app.requests.context``, asked whether the
-sender may do something. None where nobody has to log in, and for the work that a server does by itself.
-
-The id of the request that is being served: in its answer, in every line of the log, and in the audit.
+Context variables, because between the edge (outermost) and the commit (innermost, in the worker thread) lie
+engines that need not know of them. There is no login where nobody has to log in, and for the work that a server
+does by itself. The id is in the answer, in every line of the log, and in the audit.
 """
 
 from __future__ import annotations
@@ -14,10 +10,11 @@ from __future__ import annotations
 import re
 import secrets
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
 from enum import Enum
+from typing import TypeVar
 
 from structlog.contextvars import bound_contextvars
 
@@ -27,6 +24,19 @@ from catalog.core.credentials import AccessToken, ConsoleSession, LoginBasis
 from catalog.core.versions import CatalogSnapshot
 from catalog.core.zone import Origin, ZoneId
 from rebalance.hosting.client_connections import let_in
+
+T = TypeVar("T")
+
+
+@contextmanager
+def holding(variable: ContextVar[T], value: T) -> Iterator[None]:
+    """The variable has the value inside the block, in this task and in tasks that it begins."""
+    before = variable.set(value)
+    try:
+        yield
+    finally:
+        variable.reset(before)
+
 
 _ACTOR: ContextVar[Actor] = ContextVar("actor", default=NOBODY)
 
@@ -68,14 +78,9 @@ def current_origin() -> Origin:
     return Origin(actor.name, actor.verified, actor.reason)
 
 
-@contextmanager
-def acting(actor: Actor) -> Iterator[None]:
-    """What runs inside the block, in this task or in tasks that it begins, is done for ``actor``."""
-    before = _ACTOR.set(actor)
-    try:
-        yield
-    finally:
-        _ACTOR.reset(before)
+def acting(actor: Actor) -> AbstractContextManager[None]:
+    """What runs inside the block is done for ``actor``."""
+    return holding(_ACTOR, actor)
 
 
 class Proof(Enum):
@@ -120,15 +125,10 @@ def current_login() -> Login | None:
     return _LOGIN.get()
 
 
-@contextmanager
-def logged_in(login: Login) -> Iterator[None]:
-    """What runs inside the block, in this task or in tasks that it begins, is authorised for ``login``."""
+def logged_in(login: Login) -> AbstractContextManager[None]:
+    """What runs inside the block is authorised for ``login``."""
     let_in()
-    before = _LOGIN.set(login)
-    try:
-        yield
-    finally:
-        _LOGIN.reset(before)
+    return holding(_LOGIN, login)
 
 
 HEADER = "X-Request-Id"
@@ -153,10 +153,6 @@ def request_id_of(values: Sequence[bytes]) -> str:
 
 @contextmanager
 def requested(request_id: str) -> Iterator[None]:
-    """What runs inside the block, in this task or in tasks that it begins, is done for this request."""
-    before = _REQUEST_ID.set(request_id)
-    try:
-        with bound_contextvars(request_id=request_id):
-            yield
-    finally:
-        _REQUEST_ID.reset(before)
+    """What runs inside the block is done for this request."""
+    with holding(_REQUEST_ID, request_id), bound_contextvars(request_id=request_id):
+        yield

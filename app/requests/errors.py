@@ -17,33 +17,21 @@ def problem(error: BaseException) -> dict[str, Any]:
     column (1-based, in the text that was sent), statement (1-based, in its script), action, what to do, and
     request_id, which the log and the audit have, too (null: of no request).
     """
-    if isinstance(error, StatementError):
-        return _document(error.kind, error.message, error.line, error.column, error.statement)
-    return _document(ErrorKind.INTERNAL_ERROR, "the request failed for a reason that the service's log holds")
-
-
-def http_status(error: BaseException) -> int:
-    return error.kind.http_status if isinstance(error, StatementError) else ErrorKind.INTERNAL_ERROR.http_status
-
-
-def _document(
-    kind: ErrorKind,
-    detail: str,
-    line: int | None = None,
-    column: int | None = None,
-    statement: int | None = None,
-) -> dict[str, Any]:
+    if not isinstance(error, StatementError):
+        message = "the request failed for a reason that the service's log holds"
+        error = StatementError(ErrorKind.INTERNAL_ERROR, message)
+    kind = error.kind
     return {
         "type": f"urn:zonekeeper:error:{kind.name}",
         "title": kind.value.title,
         "status": kind.http_status,
-        "detail": detail,
+        "detail": error.message,
         "name": kind.name,
         "code": kind.code,
         "sqlState": kind.sqlstate,
-        "line": line,
-        "column": column,
-        "statement": statement,
+        "line": error.line,
+        "column": error.column,
+        "statement": error.statement,
         "action": kind.value.action,
         "request_id": current_request_id() or None,
     }

@@ -1,11 +1,10 @@
-"""Every request and every socket logs in here, behind the edge and before any route.
+"""The login of every request and every socket, behind the edge and before any route.
 
 What is open without login is on a list, and holds nothing that a stranger may not know. A password or token
 that comes without TLS is refused, with the address that takes it: it has been read on its way, perhaps.
 
-X-Trino-Role: which of its roles a driver wants to have for a statement, as `system=ROLE{viewer}`. Pure.
-
-It narrows and never widens: what is not enabled is not counted, and what the user does not have is refused.
+With X-Trino-Role a driver says which of its roles it wants to have for a statement, as `system=ROLE{viewer}`.
+That narrows and never widens: what is not enabled is not counted, and what the user does not have is refused.
 """
 
 from __future__ import annotations
@@ -17,10 +16,10 @@ from urllib.parse import unquote_plus
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from app.edge.headers import SQL_ROLE, SQL_USER, Fields
+from app.edge.headers import CONSOLE, SQL_PROTOCOL, SQL_ROLE, SQL_USER, Fields, is_at
 from app.requests.context import Login, logged_in
 from app.security.access_view import AccessView
-from app.security.console_door import SECURE_SCHEMES, ConsoleDoor, is_console
+from app.security.console_door import SECURE_SCHEMES, ConsoleDoor
 from app.security.login_check import LoginCheck, read_credential, refuse, uncached
 from app.security.policy import SEE_SYSTEM, Subject, is_surface
 from app.security.session_view import SessionView
@@ -70,7 +69,6 @@ OPEN = frozenset(
 )
 """Methods and paths that need no login. ``/readyz`` says no more than whether it is ready, and ``/v1/info`` and
 HEAD ``/v1/statement`` are what drivers probe first: a version that every server of a release has."""
-SQL_PROTOCOL = "/v1/"
 CHALLENGES = ('Basic realm="Zonekeeper", charset="UTF-8"', 'Bearer realm="Zonekeeper"')
 NO_CREDENTIAL = "log in with a user and password, or with a token: `zonectl login {url}`"
 
@@ -102,15 +100,14 @@ class Authentication:
         if scope["type"] not in ("http", "websocket"):
             await self._app(scope, receive, send)
             return
-        if self._door is not None and is_console(scope["path"]):
+        if self._door is not None and is_at(CONSOLE, scope["path"]):
             await self._door(scope, receive, send)
             return
         fields = Fields.of(scope)
         try:
             login = await self._login(scope, fields)
         except StatementError as error:
-            is_open = _is_open(scope) and not isinstance(error, RefusedError)
-            if not is_open:
+            if isinstance(error, RefusedError) or not _is_open(scope):
                 self._measures.count(Metric.REFUSALS, error.kind.name)
                 await _refuse(error, scope, receive, send)
                 return

@@ -19,7 +19,7 @@ import structlog
 from starlette.responses import JSONResponse, RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from app.edge.headers import ALWAYS, CONSOLE, Fields
+from app.edge.headers import ALWAYS, CONSOLE, JSON, Fields
 from app.requests.context import Login, logged_in
 from app.security.login_check import (
     LinkCredential,
@@ -47,15 +47,10 @@ FILES = f"{CONSOLE}/_nicegui/"
 PAGE_POLICY = f"default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; {ALWAYS}"
 FOLDER = Path(__file__).with_name("login_page")
 SECURE_SCHEMES = frozenset({"https", "wss"})
-JSON = "application/json"
 TEXT_MAX = 4_096
 BODY_BYTES_MAX = 64 << 10
 """Of a stranger, whose megabytes would keep the event loop from others while they are read."""
 _SECRET = re.compile(r"[A-Za-z0-9_-]{43}")
-
-
-def is_console(path: str) -> bool:
-    return path == CONSOLE or path.startswith(f"{CONSOLE}/")
 
 
 class ConsoleDoor:
@@ -186,7 +181,7 @@ def _file(name: str) -> tuple[str, str]:
 
 async def _body(scope: Scope, receive: Receive) -> dict[str, str]:
     """Texts by name. Raises RefusedError (INVALID_REQUEST)."""
-    media_type = Fields.of(scope).first(b"content-type").partition(";")[0].strip().lower()
+    media_type = Fields.of(scope).media_type
     message: Message = await receive()
     body = message.get("body", b"")
     try:

@@ -1,14 +1,10 @@
-"""A credential is proved: by the user's password, an opaque token of the catalog, or a JWT of the issuer.
+"""The proof of a credential: the user's password, an opaque token of the catalog, a JWT of the issuer, or a
+link.
 
-What a request's Authorization header holds. Pure.
-
-How many logins may fail: by address, and by user and address. No user is ever locked: whoever comes from
-another address is not held up by them.
-
-Pure: the time is given. Bounded: of addresses that failed, the ones that are remembered longest are forgotten
-first.
-
-Answers of the login: refusals of requests and of sockets that are not open yet; what no cache may keep.
+Logins that fail are counted by address, and by user and address (``LoginLimits``). No user is ever locked:
+whoever comes from another address is not held up by them. Of addresses that failed, those that are remembered
+longest are forgotten first. Refusals of requests and of sockets that are not open yet are answered here as
+well.
 """
 
 from __future__ import annotations
@@ -23,10 +19,10 @@ from dataclasses import dataclass, field
 from http import HTTPStatus
 
 import structlog
-from starlette.types import Message, Receive, Scope, Send
+from starlette.types import Receive, Scope, Send
 
-from app.edge.headers import Fields
-from app.edge.request_rules import answer
+from app.edge.headers import Fields, Header, with_headers
+from app.edge.request_rules import send_refusal
 from app.requests.context import Login, Proof
 from app.security.access_view import AccessView
 from app.security.jwt import JwtChecks, is_jwt
@@ -100,13 +96,6 @@ LOOPBACK = "loopback"
 _Key = tuple[str, str | None]
 
 
-@dataclass(frozen=True, slots=True)
-class Wait:
-    """``seconds``: until another login may be tried."""
-
-    seconds: float
-
-
 class LoginLimits:
     """Counts failures. A login that is refused because of them is none."""
 
@@ -114,12 +103,12 @@ class LoginLimits:
         self._window_s = window_s
         self._failures: OrderedDict[_Key, deque[float]] = OrderedDict()
 
-    def wait(self, address: str, user: str, now: float) -> Wait | None:
-        """None: it may be tried. ``now``: seconds, of a clock that never goes back."""
+    def wait_s(self, address: str, user: str, now: float) -> float:
+        """Until another login may be tried, seconds; 0.0: it may be now. ``now``: of a clock that never goes
+        back."""
         network = _place(address)
         pairs = (((network, None), BY_ADDRESS_MAX), ((network, user[:NAME_CHARS_MAX]), BY_USER_MAX))
-        waits = [seconds for key, most in pairs if (seconds := self._seconds(key, most, now)) > 0]
-        return Wait(max(waits)) if waits else None
+        return max(0.0, *(self._seconds(key, most, now) for key, most in pairs))
 
     def failed(self, address: str, user: str, now: float) -> None:
         network = _place(address)
@@ -165,8 +154,8 @@ UseLink = Callable[[str], Awaitable[Principal | None]]
 class LoginLimitedError(RefusedError):
     """``wait_s``: whole seconds until another login may be tried."""
 
-    def __init__(self, wait: Wait) -> None:
-        self.wait_s = math.ceil(wait.seconds)
+    def __init__(self, wait_s: float) -> None:
+        self.wait_s = math.ceil(wait_s)
         message = f"too many logins have failed from this address: try again in {self.wait_s} s"
         super().__init__(ErrorKind.LOGIN_LIMITED, message)
 
@@ -218,18 +207,14 @@ class LoginCheck:
 
     async def _by_password(self, credential: PasswordCredential, address: str, grants: Grants) -> Login:
         name = credential.user.lower()
-        wait = self._limits.wait(address, name, self._clock())
-        if wait is not None:
-            raise LoginLimitedError(wait)
+        self._require_room(address, name)
         user = grants.user(name)
         stored = StoredPassword(name, user.password_hash, user.changed_version) if user is not None else None
         is_right = await self._passwords.is_right(stored, credential.password, address)
         if user is None or not user.is_active or not is_right:
             raise self._failure(address, name, WRONG_PASSWORD)
         # Of guesses that were sent at the same time, the limit's number is told whether they are right.
-        wait = self._limits.wait(address, name, self._clock())
-        if wait is not None:
-            raise LoginLimitedError(wait)
+        self._require_room(address, name)
         return Login(Caller(user.principal), Proof.PASSWORD, user_version=user.changed_version)
 
     async def _by_token(self, credential: BearerCredential, address: str) -> Login:
@@ -259,21 +244,22 @@ class LoginCheck:
             raise self._failure(address, digest_of(credential.secret), WRONG_LINK)
         return Login(Caller(owner), Proof.LINK)
 
+    def _require_room(self, address: str, name: str) -> None:
+        """Raises RefusedError (LOGIN_LIMITED)."""
+        if wait_s := self._limits.wait_s(address, name, self._clock()):
+            raise LoginLimitedError(wait_s)
+
     def _failure(self, address: str, name: str, reason: str) -> RefusedError:
-        now = self._clock()
-        wait = self._limits.wait(address, name, now)
-        if wait is not None:
-            return LoginLimitedError(wait)
-        self._limits.failed(address, name, now)
+        """Raises RefusedError (LOGIN_LIMITED)."""
+        self._require_room(address, name)
+        self._limits.failed(address, name, self._clock())
         log.info("login failed", address=address)
         return RefusedError(ErrorKind.UNAUTHENTICATED, reason)
 
 
+NO_STORE: Header = (b"cache-control", b"no-store")
 AGAIN_S = 2
 """After so long a browser asks again for a page that it could not be given."""
-SOCKET_ANSWER = "websocket.http.response"
-
-Header = tuple[bytes, bytes]
 
 
 async def refuse(
@@ -281,18 +267,12 @@ async def refuse(
 ) -> None:
     """``more``: headers of the answer. A browser that asked for a page asks again where the server is at fault:
     what it shows has no script that would."""
-    status, headers, body = answer(error)
-    headers += [*more, (b"cache-control", b"no-store")]
-    if status == HTTPStatus.SERVICE_UNAVAILABLE and is_navigation(scope):
+    headers = [*more, NO_STORE]
+    if error.kind.http_status == HTTPStatus.SERVICE_UNAVAILABLE and is_navigation(scope):
         headers.append((b"refresh", str(AGAIN_S).encode()))
     if isinstance(error, LoginLimitedError):
         headers.append((b"retry-after", str(error.wait_s).encode()))
-    kind = "http.response"
-    if scope["type"] == "websocket":
-        await receive()
-        kind = SOCKET_ANSWER
-    await send({"type": f"{kind}.start", "status": status, "headers": headers})
-    await send({"type": f"{kind}.body", "body": body})
+    await send_refusal(error, scope, receive, send, headers)
 
 
 def is_navigation(scope: Scope) -> bool:
@@ -303,13 +283,4 @@ def is_navigation(scope: Scope) -> bool:
 
 def uncached(send: Send) -> Send:
     """An answer's own rule goes before ours."""
-
-    async def sent(message: Message) -> None:
-        if message["type"] == "http.response.start":
-            headers = list(message.get("headers", ()))
-            if not any(name.lower() == b"cache-control" for name, _ in headers):
-                headers.append((b"cache-control", b"no-store"))
-            message["headers"] = headers
-        await send(message)
-
-    return sent
+    return with_headers(send, (NO_STORE,))

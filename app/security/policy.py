@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import Enum
 
-from app.edge.headers import CONSOLE
+from app.edge.headers import CONSOLE, is_at
 from catalog.core.authorisation import Privilege
 
 
@@ -36,25 +36,19 @@ Need = tuple[Privilege, Subject]
 Row = tuple[Guard, tuple[Need, ...]]
 
 
-def _open() -> Row:
-    return Guard.OPEN, ()
-
-
-def _login() -> Row:
-    """The route itself shows and changes only what is the user's own, or asks again about each part."""
-    return Guard.LOGIN, ()
-
-
 def _needs(*needs: Need) -> Row:
     return Guard.LOGIN, needs
 
 
+_OPEN: Row = Guard.OPEN, ()
+_LOGIN = _needs()
+"""The route itself shows and changes only what is the user's own, or asks again about each part."""
 SEE_SYSTEM = (Privilege.SEE, Subject.SYSTEM)
 SEE_ALL_ZONES = (Privilege.SEE, Subject.ALL_ZONES)
 _OPERATE_OPERATION = _needs((Privilege.OPERATE, Subject.OPERATION))
 _SEE_ZONE = _needs((Privilege.SEE, Subject.ZONE))
 _RECOVER_ZONE = _needs((Privilege.RECOVER, Subject.ZONE))
-_STATEMENT = _login()
+_STATEMENT = _LOGIN
 """Each statement of the text is authorised by itself; those of others are not there for who may not operate."""
 
 _API = "/api/v1"
@@ -65,14 +59,14 @@ _PAGE = f"{_SQL}/executing/{{statement_id:segment}}/{{token}}"
 _STATEMENT_ID = f"{_API}/statements/{{statement_id:segment}}"
 
 ROUTES: dict[tuple[str, str], Row] = {
-    ("GET", "/livez"): _open(),
-    ("GET", "/healthz"): _open(),
-    ("GET", "/readyz"): _open(),
+    ("GET", "/livez"): _OPEN,
+    ("GET", "/healthz"): _OPEN,
+    ("GET", "/readyz"): _OPEN,
     # Its labels are the names of zones and nodes.
     ("GET", "/metrics"): _needs(SEE_SYSTEM, SEE_ALL_ZONES),
     ("GET", f"{_API}/metrics/targets"): _needs(SEE_SYSTEM),
-    ("GET", "/v1/info"): _open(),
-    ("HEAD", _SQL): _open(),
+    ("GET", "/v1/info"): _OPEN,
+    ("HEAD", _SQL): _OPEN,
     ("GET", "/docs"): _needs(SEE_SYSTEM),
     ("GET", "/docs/oauth2-redirect"): _needs(SEE_SYSTEM),
     ("POST", f"{_API}/statements"): _STATEMENT,
@@ -86,7 +80,7 @@ ROUTES: dict[tuple[str, str], Row] = {
     ("DELETE", "/v1/query/{statement_id:segment}"): _STATEMENT,
     # Each statement of the plan is authorised as if it were run.
     ("POST", f"{_API}/plan"): _STATEMENT,
-    ("GET", f"{_API}/zones"): _login(),
+    ("GET", f"{_API}/zones"): _LOGIN,
     ("GET", _ZONE): _SEE_ZONE,
     ("GET", f"{_ZONE}/partitions"): _SEE_ZONE,
     ("GET", f"{_ZONE}/partitions/{{partition}}"): _SEE_ZONE,
@@ -134,22 +128,22 @@ ROUTES: dict[tuple[str, str], Row] = {
     ("POST", f"{_API}/metastore/adopt"): _needs((Privilege.RECOVER, Subject.SYSTEM)),
     ("GET", f"{_API}/upgrade"): _needs(SEE_SYSTEM),
     ("POST", f"{_API}/upgrade/finalise"): _needs((Privilege.ADMIN, Subject.SYSTEM)),
-    ("GET", f"{_API}/whoami"): _login(),
-    ("POST", f"{_API}/console-links"): _login(),
-    ("GET", f"{_API}/tokens"): _login(),
-    ("POST", f"{_API}/tokens"): _login(),
-    ("DELETE", f"{_API}/tokens/{{token_id:segment}}"): _login(),
+    ("GET", f"{_API}/whoami"): _LOGIN,
+    ("POST", f"{_API}/console-links"): _LOGIN,
+    ("GET", f"{_API}/tokens"): _LOGIN,
+    ("POST", f"{_API}/tokens"): _LOGIN,
+    ("DELETE", f"{_API}/tokens/{{token_id:segment}}"): _LOGIN,
 }
 
 SURFACES = frozenset({"/openapi.json", "/docs/files"})
 """What is no route of the API: files. They need SEE ON SYSTEM."""
 
 CONSOLE_DOOR: dict[tuple[str, str], Row] = {
-    ("GET", f"{CONSOLE}/login"): _open(),
-    ("GET", f"{CONSOLE}/login.js"): _open(),
-    ("GET", f"{CONSOLE}/login.css"): _open(),
-    ("POST", f"{CONSOLE}/login"): _open(),
-    ("POST", f"{CONSOLE}/logout"): _login(),
+    ("GET", f"{CONSOLE}/login"): _OPEN,
+    ("GET", f"{CONSOLE}/login.js"): _OPEN,
+    ("GET", f"{CONSOLE}/login.css"): _OPEN,
+    ("POST", f"{CONSOLE}/login"): _OPEN,
+    ("POST", f"{CONSOLE}/logout"): _LOGIN,
 }
 """Everything else below the console needs a session, its files and its sockets, too."""
 
@@ -264,4 +258,4 @@ def check_complete(routes: Iterable[tuple[str, str]], surfaces: Iterable[str]) -
 
 
 def is_surface(path: str) -> bool:
-    return any(path == surface or path.startswith(f"{surface}/") for surface in SURFACES)
+    return any(is_at(surface, path) for surface in SURFACES)

@@ -8,11 +8,11 @@ again after its server has died.
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from contextvars import ContextVar
 from dataclasses import dataclass
 
+from app.requests.context import holding
 from catalog.store.statement_log import part_id
 
 
@@ -25,14 +25,9 @@ class _Parts:
 _CURRENT: ContextVar[_Parts | None] = ContextVar("logged_statement", default=None)
 
 
-@contextmanager
-def numbered(statement_id: str) -> Iterator[None]:
+def numbered(statement_id: str) -> AbstractContextManager[None]:
     """DDL inside the block, in the order of its execution, is ``part_id(statement_id, 1)``, 2, ..."""
-    before = _CURRENT.set(_Parts(statement_id))
-    try:
-        yield
-    finally:
-        _CURRENT.reset(before)
+    return holding(_CURRENT, _Parts(statement_id))
 
 
 def next_statement_id() -> str:

@@ -1,13 +1,12 @@
-"""Whose statement runs next: so many run at once, of every kind and protocol, and so many wait for their turn.
+"""Lines in which statements, and queries among them, wait for their turn.
 
-A logged statement is counted when it is accepted, any other one when the engine gets it. Among those that wait,
-who has the least goes first (``app.sql.statements.statement_line``); queries then wait for one of their own few
-places.
+In ``StatementLine`` so many statements run at once, of every kind and protocol, and so many wait. A logged
+statement is counted when it is accepted, any other one when the engine gets it. Queries then wait for one of
+their own few places, in a ``QueryLine`` of the sandboxes. That is a value that knows neither time nor
+processes.
 
-Whose query runs next: a line with few places, as a value that knows neither time nor processes.
-
-Invariants: at most ``places`` queries run, of those at most ``places - kept`` that are not cheap, so that a
-place is always soon free for a cheap one. Who has the least gets the next place: the address with the fewest
+Invariants of it: at most ``places`` queries run, of those at most ``places - kept`` that are not cheap, so that
+a place is always soon free for a cheap one. Who has the least gets the next place: the address with the fewest
 running queries, then the user of it, then the one served longest ago, then the first to come. Addresses come
 before users, for a client can make up names. Nobody fills the line: a client and an address have a part of it.
 """
@@ -16,12 +15,12 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncIterator, Hashable, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator, Hashable
+from contextlib import AbstractContextManager, asynccontextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 
-from app.requests.context import current_actor, current_principal
+from app.requests.context import current_actor, current_principal, holding
 from catalog.core.authorisation import Caller, Held, Principal
 from catalog.core.credentials import is_within
 from catalog.core.errors import ErrorKind, RefusedError
@@ -241,14 +240,9 @@ class StatementTurn:
 _ACCEPTED: ContextVar[StatementTurn | None] = ContextVar("accepted statement", default=None)
 
 
-@contextmanager
-def accepted(turn: StatementTurn) -> Iterator[None]:
+def accepted(turn: StatementTurn) -> AbstractContextManager[None]:
     """What is run inside the block has this turn already."""
-    before = _ACCEPTED.set(turn)
-    try:
-        yield
-    finally:
-        _ACCEPTED.reset(before)
+    return holding(_ACCEPTED, turn)
 
 
 def has_waited() -> bool:

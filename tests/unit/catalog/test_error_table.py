@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from app.requests.errors import http_status, problem
+from app.requests.errors import problem
 from catalog.core.error_rows import ProtocolType
 from catalog.core.errors import ErrorKind, ParseError, RefusedError, StatementError, StoreError
 from catalog.core.messages import Position
@@ -115,13 +115,13 @@ def test_problem_document() -> None:
         "action": "Check the name (quoted names keep case), or IF EXISTS.",
         "request_id": None,
     }
-    assert http_status(error) == 404
+    assert error.kind.http_status == 404
 
 
 def test_what_is_not_ours_tells_nothing_of_inside() -> None:
     document = problem(KeyError("secret"))
     assert document["name"] == "INTERNAL_ERROR"
-    assert document["status"] == http_status(KeyError()) == 500
+    assert document["status"] == 500
     assert "secret" not in str(document)
 
 

@@ -8,8 +8,6 @@ nothing is changed by asking. Work for a client ends when the client is gone (``
 from __future__ import annotations
 
 import asyncio
-import hashlib
-import uuid
 from collections.abc import Awaitable, Sequence
 from datetime import UTC, datetime
 from itertools import chain, islice
@@ -23,14 +21,13 @@ from app.api.bodies import Reason, RequestBody
 from app.api.problems import answers, documented, problem_document, problem_response
 from app.api.services import Services, ServicesOf
 from app.contract.statements import LoggedStatement, ResultRows, StatementAnswer, Warned
-from app.requests.context import acting, current_actor, current_principal, current_scope
-from app.sql.engine.statement_jobs import REST, ROWS_IN_PAGE, script_work
+from app.requests.context import acting, current_actor
+from app.sql.engine.statement_jobs import REST, ROWS_IN_PAGE, new_statement, script_work
 from app.sql.plan.desired_state import DdlFile, DdlFileError
 from app.sql.statements.paging import page_offset, page_token
 from app.sql.statements.results import HELD, ScriptError, ShownResult
-from catalog.core.credentials import scope_text
 from catalog.core.errors import ErrorKind, ParseError, RefusedError, StatementError, StoreError
-from catalog.core.statement_log import NewStatement, StatementRow, StatementState, key_of_scope
+from catalog.core.statement_log import StatementRow, StatementState
 from parser.script import check_size
 from parser.text import OWN_TEXT
 
@@ -271,13 +268,9 @@ PageToken = Annotated[str | None, Query(max_length=100, description="next_page_t
 async def run_logged(body: LoggedStatementRequest, key: str | None, services: Services) -> Response:
     """POST of a statement that is to be remembered: the same key and text has one effect and one answer."""
     shown = await services.reader.shown(body.sql)
-    digest = hashlib.sha256(shown.encode(errors="surrogatepass")).hexdigest()
-    scope = scope_text(current_scope())
-    new = NewStatement(
-        uuid.uuid4().hex, REST, shown, digest, key_of_scope(key, scope), current_principal(), scope
-    )
+    new = new_statement(REST, shown, key)
     row, _ = await services.jobs.submit(new, script_work(body.sql, services.sql.run_script))
-    if row.sql_hash != digest:
+    if row.sql_hash != new.sql_hash:
         message = "the idempotency key was used with another text"
         raise RefusedError(ErrorKind.IDEMPOTENCY_KEY_REUSED, message)
     hold_s = WAIT_S_MAX if body.wait_timeout is None else body.wait_timeout

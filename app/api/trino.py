@@ -11,7 +11,6 @@ from fastapi.responses import JSONResponse, Response
 from app.api.services import ServicesOf
 from app.api.statements import read_body, while_connected
 from app.sql.trino.front import Page, TrinoFront
-from app.sql.trino.pages import PageAddresses
 from app.sql.trino.trino_session import read_session
 from catalog.core.errors import ErrorKind, ParseError
 from parser.select import VERSION
@@ -27,13 +26,7 @@ async def _front(services: ServicesOf) -> TrinoFront:
     )
 
 
-async def _addresses(request: Request) -> PageAddresses:
-    """As the client sees them; the edge has put in what a listed proxy in between said of that."""
-    return PageAddresses(f"{request.url.scheme}://{request.url.netloc}")
-
-
 FrontOf = Annotated[TrinoFront, Depends(_front)]
-AddressesOf = Annotated[PageAddresses, Depends(_addresses)]
 
 
 @router.post("/statement")
@@ -41,7 +34,6 @@ async def post_statement(
     request: Request,
     front: FrontOf,
     services: ServicesOf,
-    addresses: AddressesOf,
     key: Annotated[str | None, Header(alias="Idempotency-Key", max_length=KEY_CHARS_MAX)] = None,
 ) -> Response:
     session = read_session(request.headers.items())
@@ -50,7 +42,7 @@ async def post_statement(
     except UnicodeDecodeError as error:
         raise ParseError(ErrorKind.SYNTAX_ERROR, "a statement is UTF-8 text") from error
     origin = f"{request.client.host if request.client else ''} {request.headers.get('user-agent', '')}"
-    return _answer(await while_connected(request, front.post(sql, session, key, origin, addresses)))
+    return _answer(await while_connected(request, front.post(sql, session, key, origin, _base(request))))
 
 
 @router.head("/statement")
@@ -60,8 +52,8 @@ async def head_statement() -> Response:
 
 
 @router.get("/statement/executing/{statement_id:segment}/{token}")
-async def get_page(statement_id: str, token: int, front: FrontOf, addresses: AddressesOf) -> Response:
-    return _answer(await front.get(statement_id, token, addresses))
+async def get_page(statement_id: str, token: int, front: FrontOf, request: Request) -> Response:
+    return _answer(await front.get(statement_id, token, _base(request)))
 
 
 @router.delete("/statement/executing/{statement_id:segment}/{token}")
@@ -88,6 +80,11 @@ async def server_info() -> Response:
             "uptime": "1.00m",
         }
     )
+
+
+def _base(request: Request) -> str:
+    """As the client sees it; the edge has put in what a listed proxy in between said of that."""
+    return f"{request.url.scheme}://{request.url.netloc}"
 
 
 def _answer(page: Page) -> Response:

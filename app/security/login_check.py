@@ -99,8 +99,7 @@ _Key = tuple[str, str | None]
 class LoginLimits:
     """Counts failures. A login that is refused because of them is none."""
 
-    def __init__(self, window_s: float = WINDOW_S) -> None:
-        self._window_s = window_s
+    def __init__(self) -> None:
         self._failures: OrderedDict[_Key, deque[float]] = OrderedDict()
 
     def wait_s(self, address: str, user: str, now: float) -> float:
@@ -124,11 +123,11 @@ class LoginLimits:
         times = self._recent(key, now)
         if not times:
             del self._failures[key]
-        return times[-most] + self._window_s - now if len(times) >= most else 0.0
+        return times[-most] + WINDOW_S - now if len(times) >= most else 0.0
 
     def _recent(self, key: _Key, now: float) -> deque[float]:
         times = self._failures.setdefault(key, deque(maxlen=BY_ADDRESS_MAX))
-        while times and times[0] + self._window_s <= now:
+        while times and times[0] + WINDOW_S <= now:
             times.popleft()
         return times
 

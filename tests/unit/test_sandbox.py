@@ -16,7 +16,7 @@ import pytest
 
 from app.requests.context import acting
 from app.sql.query.sandbox_pool import QueryLimits, SandboxPool
-from app.sql.statements.results import ResultSet, ResultType
+from app.sql.statements.results import BIGINT, BOOLEAN, DOUBLE, INTEGER, VARCHAR, ResultSet, ResultType
 from catalog.core.audit import Actor
 from catalog.core.errors import ErrorKind, RefusedError
 from catalog.core.messages import Position
@@ -77,21 +77,20 @@ async def test_values_and_types(pool: SandboxPool) -> None:
         "TIMESTAMP '2024-02-03 04:05:06.789123' ts, DATE '2024-02-03' dt, [1, 2] l, NULL n, "
         "7 / 2 q, 'inf'::DOUBLE f FROM numbers",
     )
-    kinds = ResultType
     assert [(column.name, column.type) for column in result.columns] == [
-        ("i", kinds.INTEGER),
-        ("b", kinds.BIGINT),
-        ("h", kinds.BIGINT),
-        ("d", kinds.DOUBLE),
-        ("e", kinds("decimal(3,1)")),
-        ("t", kinds.BOOLEAN),
-        ("v", kinds.VARCHAR),
-        ("ts", kinds("timestamp(6)")),
-        ("dt", kinds("date")),
-        ("l", kinds("array(integer)")),
-        ("n", kinds("unknown")),
-        ("q", kinds.INTEGER),
-        ("f", kinds.DOUBLE),
+        ("i", INTEGER),
+        ("b", BIGINT),
+        ("h", BIGINT),
+        ("d", DOUBLE),
+        ("e", ResultType("decimal(3,1)")),
+        ("t", BOOLEAN),
+        ("v", VARCHAR),
+        ("ts", ResultType("timestamp(6)")),
+        ("dt", ResultType("date")),
+        ("l", ResultType("array(integer)")),
+        ("n", ResultType("unknown")),
+        ("q", INTEGER),
+        ("f", DOUBLE),
     ]
     assert result.rows == [
         (

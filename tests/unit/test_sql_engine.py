@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from app.sql.query.sandbox_pool import QueryLimits, SandboxPool
-from app.sql.statements.results import ResultSet, ResultType, ScriptError, SessionContext
+from app.sql.statements.results import INTEGER, ResultSet, ScriptError, SessionContext
 from catalog.core.errors import ErrorKind, StatementError
 from catalog.core.zone import TIMER_OFF, Node
 from parser.to_command import parse_ddl
@@ -80,7 +80,7 @@ async def test_zones_have_the_documented_columns(world: World) -> None:
     assert result.rows == [
         (1, "ORDERS", 4, 3, 2, 0, 2147483647, "$..*", *placed, 3, 0, "n1, n2, n3", False, "ACTIVE")
     ]
-    assert result.columns[0].type == ResultType.INTEGER
+    assert result.columns[0].type == INTEGER
     assert result.catalog_version == 1
 
 

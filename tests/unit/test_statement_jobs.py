@@ -10,10 +10,9 @@ from typing import Any, TypeVar
 import pytest
 
 from app.sql.engine.statement_jobs import JobLimits, StatementJobs
-from app.sql.statements.results import AnswerColumn, ResultSet, ResultType, SessionContext
+from app.sql.statements.results import BIGINT, AnswerColumn, ResultSet, SessionContext
 from app.sql.statements.script_reader import ScriptReader
 from app.sql.trino.front import TrinoFront
-from app.sql.trino.pages import PageAddresses
 from app.sql.trino.trino_session import TrinoSession
 from catalog.core.errors import RefusedError
 from catalog.core.snapshot import CatalogSnapshot
@@ -24,7 +23,7 @@ from catalog.store.statement_log import SqlStatementLog
 from tests.fixtures.databases import migrated_file
 
 T = TypeVar("T")
-HERE = PageAddresses("http://here")
+HERE = "http://here"
 WAITING = TrinoSession(properties={"wait": "true"})
 
 
@@ -57,7 +56,7 @@ class Engine:
         if sql.startswith("CREATE"):
             return ResultSet(update_type="CREATE ZONE", applied=True, zone_id=ZoneId(1), catalog_version=1)
         await self.go.wait()
-        return ResultSet((AnswerColumn("n", ResultType.BIGINT),), [(n,) for n in range(self.rows)])
+        return ResultSet((AnswerColumn("n", BIGINT),), [(n,) for n in range(self.rows)])
 
 
 class Moving:

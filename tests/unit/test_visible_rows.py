@@ -8,8 +8,9 @@ import pytest
 from sortedcontainers import SortedList
 
 from app.security.statement_policy import VIEWS
+from app.sql.statements.results import INTEGER, VARCHAR
 from app.sql.statements.statement_line import QueryClient, QueryEntry
-from app.sql.views.view_registry import INTEGER, VARCHAR, ZONE_ID, Row, view
+from app.sql.views.view_registry import ZONE_ID, Row, view
 from app.sql.views.view_snapshot import SystemSnapshot
 from app.sql.views.visible_rows import Permit, visible_rows
 from catalog.core.authorisation import (

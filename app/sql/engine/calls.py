@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 from app.requests.context import current_origin
 from app.security.statement_policy import called_zone
-from app.sql.statements.results import ResultSet, ResultType
+from app.sql.statements.results import BIGINT, BOOLEAN, INTEGER, VARCHAR, ResultSet
 from app.sql.views.show import result
 from catalog.core.errors import ErrorKind, RefusedError, StoreError
 from catalog.core.messages import Position
@@ -20,22 +20,22 @@ from rebalance.core.recovery.recovery_plan import ResetTerms
 from rebalance.ports.metastore import MetastoreError
 
 RESET_COLUMNS = {
-    "PARTITION_ID": ResultType.INTEGER,
-    "OUTCOME": ResultType.VARCHAR,
-    "SURVIVOR": ResultType.VARCHAR,
-    "PLANNED": ResultType.VARCHAR,
-    "POSSIBLY_LOST_ENTRIES": ResultType.BIGINT,
-    "DETAIL": ResultType.VARCHAR,
+    "PARTITION_ID": INTEGER,
+    "OUTCOME": VARCHAR,
+    "SURVIVOR": VARCHAR,
+    "PLANNED": VARCHAR,
+    "POSSIBLY_LOST_ENTRIES": BIGINT,
+    "DETAIL": VARCHAR,
 }
-RESTART_COLUMNS = {"PARTITION_ID": ResultType.INTEGER, "NODE_NAME": ResultType.VARCHAR}
+RESTART_COLUMNS = {"PARTITION_ID": INTEGER, "NODE_NAME": VARCHAR}
 LOSS_COLUMNS = {
-    "PARTITION_ID": ResultType.INTEGER,
-    **dict.fromkeys(("OUTCOME", "OWNERS", "DETAIL"), ResultType.VARCHAR),
+    "PARTITION_ID": INTEGER,
+    **dict.fromkeys(("OUTCOME", "OWNERS", "DETAIL"), VARCHAR),
 }
 REST_COLUMNS = {
-    **dict.fromkeys(("ZONE_NAME", "ZONE_STATE"), ResultType.VARCHAR),
-    "IS_CHANGED": ResultType.BOOLEAN,
-    **dict.fromkeys(("EXCHANGE", "DETAIL"), ResultType.VARCHAR),
+    **dict.fromkeys(("ZONE_NAME", "ZONE_STATE"), VARCHAR),
+    "IS_CHANGED": BOOLEAN,
+    **dict.fromkeys(("EXCHANGE", "DETAIL"), VARCHAR),
 }
 """EXCHANGE: of SYSTEM.EXCHANGES; none where nothing was changed."""
 

@@ -1,10 +1,9 @@
-"""The synchronous catalog behind an asyncio face: worker threads, the event loop is never blocked.
+"""The synchronous catalog behind an asyncio face: worker threads, the event loop is never blocked. What the
+catalog has kept for long enough is forgotten here as well, a little at a time.
 
 One thread commits. Scripts that arrive while it works wait together and are committed together, in rounds
 of some commands that all users share; what else it does, it does for users in turns, as does the thread that
 reads snapshots. What a login needs has a thread of its own.
-
-Forgetting what the catalog has kept for long enough, a little at a time.
 """
 
 from __future__ import annotations
@@ -128,11 +127,10 @@ class CatalogExecutor:
             loop.call_soon_threadsafe(on_commit)
 
         self._store.on_commit(committed)
-        checks = (self._check_rebalancing, self._check_member_limits)
         self._service = CatalogService(
             self._store.unit_of_work,
             self._defaults,
-            checks,
+            (self._check_limits,),
             authorise=authorised,
             held_zone=lambda: self._held_zone(),
         )
@@ -433,11 +431,9 @@ class CatalogExecutor:
 
         return plan_changes(live, desired, quorum_of, prune=prune)
 
-    def _check_rebalancing(self, change: Change, _snapshot: CatalogSnapshot, _topology: Topology) -> None:
-        check_rebalancing(change, allowed=self._may_rebalance())
-
-    def _check_member_limits(self, change: Change, snapshot: CatalogSnapshot, topology: Topology) -> None:
+    def _check_limits(self, change: Change, snapshot: CatalogSnapshot, topology: Topology) -> None:
         """54000 before anything is stored, rather than members that wait for room for ever."""
+        check_rebalancing(change, allowed=self._may_rebalance())
         if change.after is None or not change.entries:
             return
         existing = self._counts.of_others(snapshot.zones, change.after.zone_id, topology)
@@ -454,13 +450,7 @@ BETWEEN_ROUNDS_S = 1.0
 log = structlog.get_logger(__name__)
 
 
-async def trim_catalog(
-    catalog: CatalogExecutor,
-    keep: Retention,
-    *,
-    look_every_s: float = LOOK_EVERY_S,
-    between_rounds_s: float = BETWEEN_ROUNDS_S,
-) -> None:
+async def trim_catalog(catalog: CatalogExecutor, keep: Retention) -> None:
     """Until cancelled. Several servers may do so side by side: what one has deleted, the other one does not
     find."""
     while True:
@@ -471,4 +461,4 @@ async def trim_catalog(
             log.warning("nothing is forgotten while the catalog does not answer", error=str(error))
         if trimmed != Trimmed():
             log.info("forgotten", versions=trimmed.versions, audit_records=trimmed.audit_records)
-        await asyncio.sleep(look_every_s if trimmed == Trimmed() else between_rounds_s)
+        await asyncio.sleep(LOOK_EVERY_S if trimmed == Trimmed() else BETWEEN_ROUNDS_S)

@@ -63,7 +63,6 @@ from parser.queries import (
     DescribeZone,
     ExplainDdl,
     ExplainPartition,
-    Procedure,
     Query,
     QueryPiece,
     Show,
@@ -76,13 +75,6 @@ from parser.to_command import nothing_found
 from rebalance.controllers.topology import usable_nodes
 
 AUDIT_SHOWN_MAX = 10_000
-_ACTIONS = {
-    Procedure.RESET_PARTITIONS: Action.RESET_PARTITIONS,
-    Procedure.RESTART_PARTITIONS: Action.RESTART_PARTITIONS,
-    Procedure.RESET_LOST_PARTITIONS: Action.RESET_LOST_PARTITIONS,
-    Procedure.ACTIVATE_ZONE: Action.ACTIVATE_ZONE,
-    Procedure.DEACTIVATE_ZONE: Action.DEACTIVATE_ZONE,
-}
 PLAN_ATTEMPTS_MAX = 5
 
 
@@ -336,7 +328,7 @@ class SqlEngine:
         self._audit.require_reason()
         answer = await self._procedures.run(statement, known)
         if answer.applied is not False:
-            action = _ACTIONS[statement.procedure]
+            action = Action[statement.procedure.name]
             await self._audit.record(action, statement.zone.value, call_details(statement))
         return replace(answer, catalog_version=catalog.version)
 

@@ -1,20 +1,17 @@
-"""Logged statements: who runs them, who waits for them, and what becomes of those whose server died.
+"""Logged statements: who runs them, who waits for them, what a script leaves in the log, and what becomes of
+those whose server died.
 
 A statement is inserted into the log before it runs; the server that inserted it runs it, all others read. While
 it runs its server renews a lease. When the lease has run out, the next server that is asked takes the statement
-over, looks into the catalog's history and writes down how it ended (``app.sql.engine.statement_jobs``).
-
-How a statement ended whose server has died: the catalog's history is the witness.
-
-Nothing is executed a second time. What is in the history has happened; for what is not there the answer says
-so, and that the server may have been on its way to it.
-
-What a logged script does, and its results as the log keeps them.
+over, looks into the catalog's history and writes down how it ended (``outcome_of_abandoned``). Nothing is
+executed a second time. What is in the history has happened; for what is not there the answer says so, and that
+the server may have been on its way to it.
 """
 
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import random
 import re
 import time
@@ -25,7 +22,7 @@ from typing import Any, Protocol, TypeVar
 
 import structlog
 
-from app.requests.context import current_actor, current_caller
+from app.requests.context import current_actor, current_caller, current_principal, current_scope
 from app.requests.errors import problem
 from app.security.standing import StandingWatch
 from app.sql.engine.statement_gate import StatementGate
@@ -33,6 +30,7 @@ from app.sql.statements.results import HELD, QueryResult, ScriptError, ShownResu
 from app.sql.statements.statement_ids import numbered
 from app.sql.statements.statement_line import StatementTurn, accepted
 from catalog.core.authorisation import SYSTEM, Privilege
+from catalog.core.credentials import scope_text
 from catalog.core.errors import ErrorKind, RefusedError, StatementError, StoreError
 from catalog.core.snapshot import CatalogSnapshot
 from catalog.core.statement_log import (
@@ -43,6 +41,7 @@ from catalog.core.statement_log import (
     StatementProgress,
     StatementRow,
     StatementState,
+    key_of_scope,
 )
 from catalog.store.statement_log import SqlStatementLog, pack
 from parser.script import first_words, split_script
@@ -53,6 +52,10 @@ from rebalance.hosting.client_connections import network_of
 TRINO = "trino"
 REST = "rest"
 
+WAIT_INTERRUPTED: Json = {
+    "name": "WAIT_INTERRUPTED",
+    "message": "the server that waited for the data stopped; the change stays and the data still moves",
+}
 DONE_COLUMNS = [["result", "boolean"]]
 DONE_PAGE = (1, 0, pack([[True]]))
 NOT_APPLIED_PAGE = (1, 0, pack([[False]]))
@@ -68,10 +71,10 @@ def outcome_of_abandoned(
     before its server died (it only waited for data to arrive). Anything else has an unknown outcome.
     """
     if row.heads:
-        return LoggedOutcome(
-            StatementState.SUCCEEDED, row.heads, _pages_of_reported(row), warnings=(*row.warnings, _stopped())
-        )
-    texts = _statements(row.sql)
+        pages = (DONE_PAGE,) if row.protocol == TRINO else ()
+        warnings = (*row.warnings, WAIT_INTERRUPTED)
+        return LoggedOutcome(StatementState.SUCCEEDED, row.heads, pages, warnings=warnings)
+    texts = [piece.text for piece in split_script(row.sql, OWN_TEXT)]
     if committed and len(texts) == len(committed):
         if row.protocol == TRINO:
             heads: tuple[dict[str, Any], ...] = (done_head(row.sql, committed[-1].version),)
@@ -100,21 +103,6 @@ def done_head(sql: str, catalog_version: int | None, update_type: str | None = N
     }
 
 
-def _pages_of_reported(row: StatementRow) -> tuple[tuple[int, int, bytes], ...]:
-    return (DONE_PAGE,) if row.protocol == TRINO else ()
-
-
-def _stopped() -> dict[str, Any]:
-    return {
-        "name": "WAIT_INTERRUPTED",
-        "message": "the server that waited for the data stopped; the change stays and the data still moves",
-    }
-
-
-def _statements(sql: str) -> list[str]:
-    return [piece.text for piece in split_script(sql, OWN_TEXT)]
-
-
 def _result(committed: CommittedStatement, sql: str) -> dict[str, Any]:
     return {
         "n": committed.n,
@@ -125,6 +113,17 @@ def _result(committed: CommittedStatement, sql: str) -> dict[str, Any]:
         "catalog_version": committed.version,
         "warnings": [],
     }
+
+
+def new_statement(protocol: str, shown: str, key: str | None = None) -> NewStatement:
+    """Of whoever asks. ``shown``: its text as it may be kept; ``key``: what its repetitions have in common."""
+    scope = scope_text(current_scope())
+    key, principal = key_of_scope(key, scope), current_principal()
+    return NewStatement(uuid.uuid4().hex, protocol, shown, text_digest(shown), key, principal, scope)
+
+
+def text_digest(text: str) -> str:
+    return hashlib.sha256(text.encode(errors="surrogatepass")).hexdigest()
 
 
 log = structlog.get_logger(__name__)
@@ -262,7 +261,9 @@ class StatementJobs:
         if row is None or not await self._may_look_at(row):
             return None
         if statement_id not in self._jobs and row.is_abandoned(now_us):
-            await self._end_abandoned(row)
+            lease_s = self._limits.lease_s
+            if await self.on_log(lambda log: log.take_over(statement_id, self._owner, lease_s)):
+                await self._write_end(row)
             return await self._row(statement_id)
         return row
 
@@ -410,11 +411,6 @@ class StatementJobs:
 
     async def _row(self, statement_id: str) -> StatementRow | None:
         return await self.on_log(lambda log: log.read(statement_id))
-
-    async def _end_abandoned(self, row: StatementRow) -> None:
-        lease_s = self._limits.lease_s
-        if await self.on_log(lambda log: log.take_over(row.statement_id, self._owner, lease_s)):
-            await self._write_end(row)
 
     async def _write_end(self, row: StatementRow) -> None:
         committed = await self.on_log(lambda log: log.committed(row.statement_id))

@@ -17,7 +17,7 @@ import numpy as np
 
 from app.contract.recovery import UNKNOWN
 from app.sql.plan.forecast import NOWHERE, Forecast, Placement, changed_zone
-from app.sql.statements.results import ResultSet, ResultType
+from app.sql.statements.results import BIGINT, BOOLEAN, INTEGER, VARCHAR, ResultSet
 from app.sql.views.show import find_zone, result
 from app.sql.views.view_snapshot import SystemSnapshot
 from app.views.view_bodies import ZoneSizes
@@ -39,13 +39,13 @@ LEARNER, VOTER = "LEARNER", "VOTER"
 ROLE_NOTE = "replicas that change their role; each is copied again on its node"
 
 COLUMNS = {
-    "SECTION": ResultType.VARCHAR,
-    "NAME": ResultType.VARCHAR,
-    "BEFORE": ResultType.VARCHAR,
-    "AFTER": ResultType.VARCHAR,
-    "REPLICAS": ResultType.BIGINT,
-    "BYTES": ResultType.BIGINT,
-    "NOTE": ResultType.VARCHAR,
+    "SECTION": VARCHAR,
+    "NAME": VARCHAR,
+    "BEFORE": VARCHAR,
+    "AFTER": VARCHAR,
+    "REPLICAS": BIGINT,
+    "BYTES": BIGINT,
+    "NOTE": VARCHAR,
 }
 
 Row = tuple[Any, ...]
@@ -191,14 +191,14 @@ def _nothing_moves() -> Row:
 
 
 PARTITION_COLUMNS = {
-    "NODE_NAME": ResultType.VARCHAR,
-    "VERDICT": ResultType.VARCHAR,
-    "RANK": ResultType.INTEGER,
-    "HOLDS": ResultType.VARCHAR,
-    "IS_DATA_NODE": ResultType.BOOLEAN,
-    "IS_ALIVE": ResultType.BOOLEAN,
-    "STATE": ResultType.VARCHAR,
-    "REASON": ResultType.VARCHAR,
+    "NODE_NAME": VARCHAR,
+    "VERDICT": VARCHAR,
+    "RANK": INTEGER,
+    "HOLDS": VARCHAR,
+    "IS_DATA_NODE": BOOLEAN,
+    "IS_ALIVE": BOOLEAN,
+    "STATE": VARCHAR,
+    "REASON": VARCHAR,
 }
 
 

@@ -14,7 +14,7 @@ import numpy as np
 
 from catalog.core.quorum import effective_replicas
 from catalog.core.zone import STORE_ENGINE, DistributionAlgorithm, Node, Zone, ZoneId, zone_engine
-from catalog.core.zone_options import NodeFilters, may_use
+from catalog.core.zone_options import may_use
 from catalog.filters.json_path import JSON_PATH
 from rebalance.kernels.rendezvous import place
 
@@ -25,11 +25,8 @@ COMPARED_AT_ONCE = 512
 class MemberCounts:
     """``stored_nodes`` answers with a zone's data nodes as the metastore has them (empty: none yet)."""
 
-    def __init__(
-        self, stored_nodes: Callable[[ZoneId], tuple[str, ...]], filters: NodeFilters = JSON_PATH
-    ) -> None:
+    def __init__(self, stored_nodes: Callable[[ZoneId], tuple[str, ...]]) -> None:
         self._stored_nodes = stored_nodes
-        self._filters = filters
         self._cache: dict[tuple[int, int, tuple[str, ...]], Mapping[str, int]] = {}
         self._live: tuple[Node, ...] = ()
         self._counted: dict[ZoneId, tuple[Zone, Mapping[str, int]]] = {}
@@ -74,7 +71,7 @@ class MemberCounts:
         live = tuple(live)
         if zone_engine(zone, live) == STORE_ENGINE:
             return {}
-        matching = {node.name for node in live if may_use(zone, node, self._filters)}
+        matching = {node.name for node in live if may_use(zone, node, JSON_PATH)}
         # As ``compute_data_nodes``: a stored node that lives and may not be used (any more) leaves.
         departed = set(self._stored_nodes(zone.zone_id)).difference(node.name for node in live)
         nodes = tuple(sorted(matching | departed))

@@ -1,14 +1,12 @@
-"""What a statement gives back, whatever protocol asked: columns and rows, or what a DDL statement did.
-
-What the statements of a script did, and the error that ended one.
-"""
+"""Answers of statements, whatever protocol asked: columns and rows, what a DDL statement did, what the
+statements of a script did, and the error that ended one."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Any, ClassVar, Protocol, Self
+from typing import Any, Protocol, Self
 
 from catalog.core.errors import StatementError
 from catalog.core.snapshot import StatementWarning, ZoneEntry
@@ -21,28 +19,15 @@ HELD = "held"
 
 @dataclass(frozen=True, slots=True)
 class ResultType:
-    """``value`` is the type as SQL clients write it: ``bigint``, ``decimal(38,0)``, ``array(date)``. Below are
-    the types of our own views; those of a query's columns are any. A view's timestamps are milliseconds, in
-    UTC."""
+    """``value`` is the type as SQL clients write it: ``bigint``, ``decimal(38,0)``, ``array(date)``."""
 
     value: str
 
-    BIGINT: ClassVar[ResultType]
-    INTEGER: ClassVar[ResultType]
-    DOUBLE: ClassVar[ResultType]
-    BOOLEAN: ClassVar[ResultType]
-    VARCHAR: ClassVar[ResultType]
-    TIMESTAMP: ClassVar[ResultType]
-    JSON: ClassVar[ResultType]
 
-
-ResultType.BIGINT = ResultType("bigint")
-ResultType.INTEGER = ResultType("integer")
-ResultType.DOUBLE = ResultType("double")
-ResultType.BOOLEAN = ResultType("boolean")
-ResultType.VARCHAR = ResultType("varchar")
-ResultType.TIMESTAMP = ResultType("timestamp(3)")
-ResultType.JSON = ResultType("json")
+BIGINT, INTEGER, DOUBLE = ResultType("bigint"), ResultType("integer"), ResultType("double")
+BOOLEAN, VARCHAR = ResultType("boolean"), ResultType("varchar")
+TIMESTAMP, JSON = ResultType("timestamp(3)"), ResultType("json")
+"""The types of our own views; those of a query's columns are any. Timestamps are milliseconds, in UTC."""
 
 
 def timestamp_text(at_ms: int) -> str:

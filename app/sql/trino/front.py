@@ -1,7 +1,5 @@
-"""The SQL protocol without HTTP: what a POST, a GET and a DELETE mean.
-
-What a logged statement of the SQL protocol does: run it, and on request wait for the data.
-"""
+"""The SQL protocol without HTTP: what a POST, a GET and a DELETE mean, and what a logged statement of the
+protocol does: run, and on request wait for the data."""
 
 from __future__ import annotations
 
@@ -16,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 from urllib.parse import quote_plus
 
-from app.requests.context import acting, current_actor, current_caller, current_principal, current_scope
+from app.requests.context import acting, current_actor, current_caller
 from app.requests.errors import problem
 from app.sql.engine.statement_jobs import (
     DONE_PAGE,
@@ -27,10 +25,12 @@ from app.sql.engine.statement_jobs import (
     Work,
     canceled,
     done_head,
+    new_statement,
+    text_digest,
 )
 from app.sql.statements.results import HELD, ResultSet, StatementEngine, shown_warnings
 from app.sql.statements.script_reader import ScriptReader
-from app.sql.trino.pages import ROWS_IN_PAGE, PageAddresses, page_body, page_count, wire_value
+from app.sql.trino.pages import ROWS_IN_PAGE, page_body, page_count, wire_value
 from app.sql.trino.trino_session import (
     Control,
     ControlKind,
@@ -44,16 +44,13 @@ from app.sql.trino.trino_session import (
 )
 from app.sql.views.metadata import rewrite_show
 from app.sql.views.view_registry import CATALOG, check_place
-from catalog.core.credentials import scope_text
 from catalog.core.errors import ErrorKind, RefusedError, StatementError, StoreError
 from catalog.core.statement_log import (
     REPEAT_PREFIX,
     LoggedOutcome,
-    NewStatement,
     StatementProgress,
     StatementRow,
     StatementState,
-    key_of_scope,
 )
 from catalog.core.zone import ZoneId
 from catalog.store.statement_log import pack
@@ -221,33 +218,30 @@ class TrinoFront:
         self._progress = progress
         self._require_ready = require_ready
 
-    async def post(
-        self, sql: str, session: TrinoSession, key: str | None, origin: str, addresses: PageAddresses
-    ) -> Page:
-        """The first page, which is never the last: drivers read errors on a later one. What is broken inside is
-        raised, and RefusedError (``NO_ROOM``), which drivers try again."""
+    async def post(self, sql: str, session: TrinoSession, key: str | None, origin: str, base: str) -> Page:
+        """The first page, which is never the last: drivers read errors on a later one. ``base``: where clients
+        find this server, ``http://host:port``. What is broken inside is raised, and RefusedError (``NO_ROOM``),
+        which drivers try again."""
         try:
-            understood = await self._reader.run(len(sql), self._understood, sql, session, addresses)
+            understood = await self._reader.run(len(sql), self._understood, sql, session, base)
             if understood.page is not None:
                 return understood.page
             sql = understood.sql
             if understood.describer is not None:
-                return await self._submit(sql, session, key, origin, addresses, understood.describer)
+                return await self._submit(sql, session, key, origin, base, understood.describer)
             if is_ddl(sql) and session.transaction_id is not None:
                 message = "zones are changed one statement at a time, not in a transaction"
                 raise RefusedError(ErrorKind.TRANSACTION_NOT_SUPPORTED, message)
             if is_ddl(sql):
                 self._require_ready()
             with acting(current_actor().because(session.reason)):
-                return await self._submit(sql, session, key, origin, addresses)
+                return await self._submit(sql, session, key, origin, base)
         except StatementError as error:
             if error.kind in NO_ROOM:
                 raise
-            return await self._refused(sql, error, addresses)
+            return await self._refused(sql, error, base)
 
-    def _understood(
-        self, stop: StopFlag, sql: str, session: TrinoSession, addresses: PageAddresses
-    ) -> _Reading:
+    def _understood(self, stop: StopFlag, sql: str, session: TrinoSession, base: str) -> _Reading:
         """Runs in a reader's thread. Raises StatementError."""
         control = parse_control(sql, self._reader.limits, stop)
         if control is None or control.kind in _RUNS:
@@ -262,23 +256,23 @@ class TrinoFront:
             prepared = _prepared(control.name, session)
             describer = PreparedDescriber(control.kind, prepared, self._engine)
             return _Reading(f"{sql} /* {hide_secrets(prepared)} */", describer)
-        return _Reading(sql, page=_controlled(control, session, addresses))
+        return _Reading(sql, page=_controlled(control, session, base))
 
-    async def get(self, statement_id: str, token: int, addresses: PageAddresses) -> Page:
+    async def get(self, statement_id: str, token: int, base: str) -> Page:
         """The page of a token. Raises RefusedError: STATEMENT_NOT_FOUND, STATEMENT_RESULT_GONE."""
         if unlogged := _UNLOGGED.fullmatch(statement_id):
-            return _last_page(unlogged, addresses)
+            return _last_page(unlogged, base)
         row = await self._row(statement_id)
         if token < 1 or token > row.token + 1:
             raise RefusedError(ErrorKind.STATEMENT_NOT_FOUND, "this page was never offered")
         if token < row.token or row.state is StatementState.CLOSED:
             raise RefusedError(ErrorKind.STATEMENT_RESULT_GONE, "this page was read before; read on")
         if token == row.token:
-            return await self._again(row, token, addresses)
+            return await self._again(row, token, base)
         finished = await self._jobs.wait(statement_id, HOLD_S)
         row = finished if finished is not None else row
         if token != row.token + 1:
-            return await self.get(statement_id, token, addresses)
+            return await self.get(statement_id, token, base)
         answer: dict[str, Any]
         before = row.token_answer["page"] if row.token_answer else -1
         if row.state.is_over:
@@ -289,8 +283,8 @@ class TrinoFront:
             queued = self._jobs.position(statement_id)
             answer = {"page": before, "status": counts, "reported": bool(row.heads), "queued": queued}
         if not await self._jobs.on_log(lambda log: log.advance(statement_id, token, answer)):
-            return await self.get(statement_id, token, addresses)
-        return await self._again(replace(row, token=token, token_answer=answer), token, addresses)
+            return await self.get(statement_id, token, base)
+        return await self._again(replace(row, token=token, token_answer=answer), token, base)
 
     async def delete(self, statement_id: str) -> None:
         """A wish to stop; undoes nothing. Raises RefusedError (STATEMENT_NOT_FOUND)."""
@@ -306,47 +300,39 @@ class TrinoFront:
         session: TrinoSession,
         key: str | None,
         origin: str,
-        addresses: PageAddresses,
+        base: str,
         engine: StatementEngine | None = None,
     ) -> Page:
-        shown, principal = await self._reader.shown(sql), current_principal()
-        digest = hashlib.sha256(shown.encode()).hexdigest()
+        shown = await self._reader.shown(sql)
         # A client sends one key with every statement of a connection, so the text belongs to the key.
-        scoped = f"{key}:{digest}" if key is not None else _repeat_key(sql, session, origin)
-        if shown != sql:
-            # What tells two of them apart is the secret, of which not even a digest is kept: each is run.
-            scoped = None
+        own = f"{key}:{text_digest(shown)}" if key is not None else _repeat_key(sql, session, origin)
+        # What tells two of them apart may be a secret, of which not even a digest is kept: each is run.
+        new = new_statement(TRINO, shown, own if shown == sql else None)
+        scoped = new.idempotency_key
         work = statement_work(sql, session, engine or self._engine, self._progress)
-        scope = scope_text(current_scope())
-        scoped = key_of_scope(scoped, scope)
-        new = NewStatement(uuid.uuid4().hex, TRINO, shown, digest, scoped, principal, scope)
         for_data = session.wait and is_ddl(sql)
         row, created = await self._jobs.submit(new, work, for_data=for_data)
         if not created and key is None and scoped is not None:
-            await self._jobs.on_log(lambda log: log.release(TRINO, scoped, REPEAT_WITHIN_S, principal))
+            await self._jobs.on_log(lambda log: log.release(TRINO, scoped, REPEAT_WITHIN_S, new.principal))
             row, created = await self._jobs.submit(new, work, for_data=for_data)
         if not created and row.token:
             await self._jobs.on_log(lambda log: log.rewind(row.statement_id))
-        return await self._first(row, addresses, is_kept=is_ddl(sql))
+        return await self._first(row, base, is_kept=is_ddl(sql))
 
-    async def _refused(self, sql: str, error: StatementError, addresses: PageAddresses) -> Page:
+    async def _refused(self, sql: str, error: StatementError, base: str) -> Page:
         """What was refused before it ran is logged with its error, so that every server can answer for it. Of
         its text, which may not have been understood, the first word."""
 
         async def refuse(_: RunningJob) -> LoggedOutcome:
             raise error
 
-        shown = first_words(sql[:TEXT_KEPT], 1)
-        digest = hashlib.sha256(shown.encode()).hexdigest()
-        scope = scope_text(current_scope())
-        new = NewStatement(uuid.uuid4().hex, TRINO, shown, digest, None, current_principal(), scope)
         try:
-            row, _ = await self._jobs.submit(new, refuse)
-            return await self._first(row, addresses, is_kept=True)
+            row, _ = await self._jobs.submit(new_statement(TRINO, first_words(sql[:TEXT_KEPT], 1)), refuse)
+            return await self._first(row, base, is_kept=True)
         except StoreError as broken:
-            return Page(_first_page(broken.kind.name, addresses))
+            return Page(_first_page(broken.kind.name, base))
 
-    async def _first(self, row: StatementRow, addresses: PageAddresses, *, is_kept: bool) -> Page:
+    async def _first(self, row: StatementRow, base: str, *, is_kept: bool) -> Page:
         """The answer to a POST. ``is_kept``: it goes on when nobody waits any more."""
         try:
             newest = await self._jobs.wait(row.statement_id, FIRST_HOLD_S, for_report=True)
@@ -358,9 +344,9 @@ class TrinoFront:
         if then.state.is_over:
             then = replace(then, state=StatementState.RUNNING, finished_us=None, error=None)
         queued = self._jobs.position(row.statement_id)
-        return Page(page_body(then, addresses, self._jobs.progress(then), 1, queued=queued))
+        return Page(page_body(then, base, self._jobs.progress(then), 1, queued=queued))
 
-    async def _again(self, row: StatementRow, token: int, addresses: PageAddresses) -> Page:
+    async def _again(self, row: StatementRow, token: int, base: str) -> Page:
         """The page of the newest token: the same each time."""
         answer = row.token_answer or {"page": 0}
         page = answer["page"]
@@ -374,16 +360,16 @@ class TrinoFront:
                 heads=row.heads if answer["reported"] else (),
                 warnings=row.warnings if answer["reported"] else (),
             )
-            return Page(page_body(then, addresses, progress, token + 1, queued=answer.get("queued")))
+            return Page(page_body(then, base, progress, token + 1, queued=answer.get("queued")))
         try:
             await self._jobs.require_results(row)
         except RefusedError as error:
             failed = StatementRow(row.statement_id, TRINO, StatementState.FAILED, error=problem(error))
-            return Page(page_body(failed, addresses, None, None))
+            return Page(page_body(failed, base, None, None))
         count = page_count(row)
         rows = await self._jobs.rows(row.statement_id, 1, page) if page < count else None
         next_token = token + 1 if page + 1 < count else None
-        return Page(page_body(row, addresses, row.progress, next_token, rows))
+        return Page(page_body(row, base, row.progress, next_token, rows))
 
     async def _row(self, statement_id: str) -> StatementRow:
         row = await self._jobs.read(statement_id)
@@ -412,7 +398,7 @@ def _prepared(name: str, session: TrinoSession) -> str:
     return session.prepared[name]
 
 
-def _controlled(control: Control, session: TrinoSession, addresses: PageAddresses) -> Page:
+def _controlled(control: Control, session: TrinoSession, base: str) -> Page:
     """Everything about the session happens in the client: the answer's headers tell it what."""
     kind, headers = control.kind, {}
     if kind is ControlKind.PREPARE:
@@ -423,7 +409,7 @@ def _controlled(control: Control, session: TrinoSession, addresses: PageAddresse
     elif kind is ControlKind.USE:
         catalog, schema = control.catalog.lower(), control.name.lower()
         check_place(catalog or session.catalog, schema)
-        return Page(_first_page(f"{kind.name}.{catalog}.{schema}", addresses), _used(catalog, schema))
+        return Page(_first_page(f"{kind.name}.{catalog}.{schema}", base), _used(catalog, schema))
     elif kind is ControlKind.SET_SESSION:
         value = plain(literal(control.text)).strip()
         value = value[1:-1].replace("''", "'") if value.startswith("'") else value.lower()
@@ -437,17 +423,17 @@ def _controlled(control: Control, session: TrinoSession, addresses: PageAddresse
         headers["X-Trino-Started-Transaction-Id"] = str(uuid.uuid4())
     else:
         headers["X-Trino-Clear-Transaction-Id"] = "true"
-    return Page(_first_page(kind.name, addresses), headers)
+    return Page(_first_page(kind.name, base), headers)
 
 
-def _first_page(answer: str, addresses: PageAddresses) -> dict[str, Any]:
+def _first_page(answer: str, base: str) -> dict[str, Any]:
     """Of what has no effect here, or cannot be logged: every server tells the last page from its id, which
     ends in the name of a ControlKind or ErrorKind."""
     row = StatementRow(f"{uuid.uuid4().hex}-{answer}", TRINO, StatementState.RUNNING)
-    return page_body(row, addresses, None, 1)
+    return page_body(row, base, None, 1)
 
 
-def _last_page(unlogged: re.Match[str], addresses: PageAddresses) -> Page:
+def _last_page(unlogged: re.Match[str], base: str) -> Page:
     """Raises RefusedError for an id that nobody was given."""
     answer, catalog, schema = unlogged[1], unlogged[2] or "", unlogged[3] or ""
     row = StatementRow(unlogged[0], TRINO, StatementState.SUCCEEDED, finished_us=0)
@@ -455,13 +441,13 @@ def _last_page(unlogged: re.Match[str], addresses: PageAddresses) -> Page:
         if schema:
             check_place(catalog or CATALOG, schema)
         head = {"columns": [["result", "boolean"]], "update_type": ControlKind[answer].value}
-        body = page_body(replace(row, heads=(head,)), addresses, None, None)
+        body = page_body(replace(row, heads=(head,)), base, None, None)
         return Page(body, _used(catalog, schema) if schema else {})
     if answer not in ErrorKind.__members__:
         raise RefusedError(ErrorKind.STATEMENT_NOT_FOUND, "there is no such statement")
     error = problem(StoreError(ErrorKind[answer], ErrorKind[answer].value.title))
     failed = replace(row, state=StatementState.FAILED, error=error)
-    return Page(page_body(failed, addresses, None, None))
+    return Page(page_body(failed, base, None, None))
 
 
 def _used(catalog: str, schema: str) -> dict[str, str]:

@@ -2,24 +2,22 @@
 
 Token 0 is the answer to the POST. Each later token is answered once with something new and then with the same
 again: a status while the statement runs, page after page of rows once it is over. The row remembers the newest
-token and what it was answered with.
-
-A type's name as the SQL protocol spells it, ``{"rawType", "arguments"}``: drivers decode values by it.
-
-Column names as clients of the SQL protocol expect them.
+token and what it was answered with. Drivers decode values by the signatures of types, ``{"rawType",
+"arguments"}``.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from app.sql.statements.results import (
+    JSON,
+    TIMESTAMP,
     AnswerColumn,
     ResultSet,
-    ResultType,
     SessionContext,
     StatementEngine,
     timestamp_text,
@@ -93,39 +91,34 @@ class _SignatureReader:
 ROWS_IN_PAGE = 1000
 
 
-@dataclass(frozen=True, slots=True)
-class PageAddresses:
-    """Where clients find this server: ``http://host:port``."""
-
-    base: str
-
-    def next_uri(self, statement_id: str, token: int) -> str:
-        return f"{self.base}/v1/statement/executing/{statement_id}/{token}"
-
-    def info_uri(self, statement_id: str) -> str:
-        return f"{self.base}/v1/query/{statement_id}"
-
-
 def page_body(
     row: StatementRow,
-    addresses: PageAddresses,
+    base: str,
     progress: StatementProgress | None,
     next_token: int | None,
     rows: list[list[Any]] | None = None,
     queued: int | None = None,
 ) -> Json:
-    """One page. ``next_token`` None ends the statement; ``rows`` are those of this page, ``queued`` is the
-    position of a query that waits for its turn."""
+    """One page. ``base``: where clients find this server, ``http://host:port``. ``next_token`` None ends the
+    statement; ``rows`` are those of this page, ``queued`` is the position of a query that waits for its
+    turn."""
     head = row.heads[0] if row.heads else {}
-    body: Json = {"id": row.statement_id, "infoUri": addresses.info_uri(row.statement_id)}
+    body: Json = {"id": row.statement_id, "infoUri": f"{base}/v1/query/{row.statement_id}"}
     if next_token is not None:
-        body["nextUri"] = addresses.next_uri(row.statement_id, next_token)
+        body["nextUri"] = f"{base}/v1/statement/executing/{row.statement_id}/{next_token}"
     if head.get("columns") and row.error is None:
-        body["columns"] = [_column(name, kind) for name, kind in head["columns"]]
+        body["columns"] = [
+            {"name": name, "type": kind, "typeSignature": type_signature(kind)}
+            for name, kind in head["columns"]
+        ]
         if rows:
             body["data"] = rows
     body["stats"] = _stats(row, progress, head, queued)
-    body["warnings"] = [_warning(warning) for warning in row.warnings]
+    # Codes of warnings mean nothing to clients; the name is what they show.
+    body["warnings"] = [
+        {"warningCode": {"code": 1, "name": str(warning["name"])}, "message": warning["message"]}
+        for warning in row.warnings
+    ]
     if row.error is not None:
         body["error"] = _error(row.error)
     if head.get("update_type"):
@@ -144,15 +137,11 @@ def wire_value(value: Any, column: AnswerColumn) -> Any:
     """A JSON-ready value as the protocol writes its type: JSON and timestamps are strings."""
     if value is None:
         return None
-    if column.type == ResultType.JSON and not isinstance(value, str):
+    if column.type == JSON and not isinstance(value, str):
         return json.dumps(value, ensure_ascii=False)
-    if column.type == ResultType.TIMESTAMP and isinstance(value, int):
+    if column.type == TIMESTAMP and isinstance(value, int):
         return timestamp_text(value)
     return value
-
-
-def _column(name: str, kind: str) -> Json:
-    return {"name": name, "type": kind, "typeSignature": type_signature(kind)}
 
 
 def _stats(row: StatementRow, progress: StatementProgress | None, head: Json, queued: int | None) -> Json:
@@ -183,12 +172,6 @@ def _stats(row: StatementRow, progress: StatementProgress | None, head: Json, qu
         "progressPercentage": 100.0 * done / total if total else 100.0,
         "queuePosition": queued,
     }
-
-
-def _warning(warning: Json) -> Json:
-    name = str(warning["name"])
-    # Codes of warnings mean nothing to clients; the name is what they show.
-    return {"warningCode": {"code": 1, "name": name}, "message": warning["message"]}
 
 
 def _error(problem: Json) -> Json:

@@ -25,7 +25,15 @@ from sqlglot import exp
 from sqlglot.errors import SqlglotError
 from sqlglot.tokenizer_core import Token, TokenType
 
-from app.sql.statements.results import AnswerColumn, ResultSet, ResultType, SessionContext, StatementEngine
+from app.sql.statements.results import (
+    BIGINT,
+    BOOLEAN,
+    VARCHAR,
+    AnswerColumn,
+    ResultSet,
+    SessionContext,
+    StatementEngine,
+)
 from app.sql.trino.pages import type_signature
 from catalog.core.audit import checked_reason
 from catalog.core.errors import ErrorKind, ParseError, RefusedError
@@ -434,11 +442,11 @@ def _decoded(name: str, text: str) -> str:
         raise RefusedError(ErrorKind.TEXT_NOT_UTF8, message) from error
 
 
-_INPUT = (AnswerColumn("Position", ResultType.BIGINT), AnswerColumn("Type", ResultType.VARCHAR))
+_INPUT = (AnswerColumn("Position", BIGINT), AnswerColumn("Type", VARCHAR))
 _OUTPUT = (
-    *(AnswerColumn(name, ResultType.VARCHAR) for name in ("Column Name", "Catalog", "Schema", "Table", "Type")),
-    AnswerColumn("Type Size", ResultType.BIGINT),
-    AnswerColumn("Aliased", ResultType.BOOLEAN),
+    *(AnswerColumn(name, VARCHAR) for name in ("Column Name", "Catalog", "Schema", "Table", "Type")),
+    AnswerColumn("Type Size", BIGINT),
+    AnswerColumn("Aliased", BOOLEAN),
 )
 
 _TYPE_BYTES = {

@@ -1,11 +1,10 @@
-"""What SQL clients read to draw their trees: ``information_schema`` and ``system.jdbc``, as plain relations.
+"""Metadata by which SQL clients draw their trees: ``information_schema`` and ``system.jdbc``, as plain
+relations.
 
 ``relations`` makes them from the list of tables that an engine knows; an engine registers them under their
-qualified names. All text is lower case as clients of the protocol expect; NULL is None.
-
-SHOW CATALOGS | SCHEMAS | TABLES | COLUMNS and DESCRIBE, as queries over the metadata relations.
-
-SHOW of anything else (ZONES, NODES, CREATE ZONE, ...) is not a matter of the SQL protocol and stays as it is.
+qualified names. All text is lower case as clients of the protocol expect; NULL is None. SHOW CATALOGS, SCHEMAS,
+TABLES and COLUMNS, and DESCRIBE, become queries over them (``rewrite_show``); SHOW of anything else, as ZONES,
+is no matter of the SQL protocol and stays as it is.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from typing import Any
 
 from sqlglot import exp
 
-from app.sql.statements.results import AnswerColumn, ResultType, SessionContext
+from app.sql.statements.results import BIGINT, BOOLEAN, VARCHAR, AnswerColumn, ResultType, SessionContext
 from app.sql.views.system_views import SYSTEM_VIEWS
 from app.sql.views.view_registry import TABLES_SCHEMA, SystemView, ViewRegistry, check_place, required_schema
 from app.sql.views.view_snapshot import SystemSnapshot
@@ -62,16 +61,16 @@ _QUOTED = frozenset({"varchar", "date", "time", "timestamp"})
 _NUMBERS = frozenset({"bigint", "integer", "smallint", "tinyint", "real", "double", "decimal"})
 
 
-def relations(views: Iterable[SystemView], catalog: str = CATALOG) -> Mapping[str, Relation]:
+def relations(views: Iterable[SystemView]) -> Mapping[str, Relation]:
     """Qualified name -> (columns, rows). ``views`` appear with the metadata relations themselves."""
     described = (*map(_in_lower_case, views), *_OWN)
     schemas = sorted({TABLES_SCHEMA.lower(), *(view.schema for view in described)})
     return {
-        **_information_schema(described, schemas, catalog),
-        **_jdbc(described, schemas, catalog),
+        **_information_schema(described, schemas),
+        **_jdbc(described, schemas),
         "system.metadata.table_comments": (
             _columns("catalog_name schema_name table_name comment"),
-            [(catalog, view.schema, view.name, None) for view in described],
+            [(CATALOG, view.schema, view.name, None) for view in described],
         ),
     }
 
@@ -87,7 +86,7 @@ def _view(qualified_name: str, columns: Columns, rows: Rows) -> SystemView:
 
     def with_tables(snapshot: SystemSnapshot) -> Rows:
         of_catalog = tuple(map(_of_catalog, snapshot.catalog.tables))
-        made = {**_information_schema(of_catalog, (), CATALOG), **_jdbc(of_catalog, (), CATALOG)}
+        made = {**_information_schema(of_catalog, ()), **_jdbc(of_catalog, ())}
         return [*rows, *made[qualified_name][1]]
 
     return SystemView(name, upper, with_tables if qualified_name in _OF_TABLES else lambda _: rows, schema)
@@ -125,55 +124,50 @@ def _in_lower_case(view: SystemView) -> SystemView:
     return SystemView(view.name.lower(), columns, view.rows, view.schema.lower())
 
 
-def _information_schema(
-    tables: Sequence[SystemView], schemas: Sequence[str], catalog: str
-) -> dict[str, Relation]:
+def _information_schema(tables: Sequence[SystemView], schemas: Sequence[str]) -> dict[str, Relation]:
     columns = [
         (
-            *(catalog, table.schema, table.name, column.name, position, None, "YES"),
+            *(CATALOG, table.schema, table.name, column.name, position, None, "YES"),
             *(column.type.value, None, None),
         )
         for table in tables
         for position, column in enumerate(table.columns, start=1)
     ]
     return {
-        "information_schema.schemata": (_SCHEMATA, [(catalog, schema) for schema in schemas]),
+        "information_schema.schemata": (_SCHEMATA, [(CATALOG, schema) for schema in schemas]),
         "information_schema.tables": (
             _TABLES,
-            [(catalog, table.schema, table.name, _kind(table, "BASE TABLE"), None) for table in tables],
+            [(CATALOG, table.schema, table.name, _kind(table, "BASE TABLE"), None) for table in tables],
         ),
         "information_schema.columns": (_COLUMNS, columns),
-        "information_schema.views": (
-            _VIEWS,
-            [(catalog, view.schema, view.name, None) for view in _OWN],
-        ),
+        "information_schema.views": (_VIEWS, [(CATALOG, view.schema, view.name, None) for view in _OWN]),
     }
 
 
-def _jdbc(tables: Sequence[SystemView], schemas: Sequence[str], catalog: str) -> dict[str, Relation]:
+def _jdbc(tables: Sequence[SystemView], schemas: Sequence[str]) -> dict[str, Relation]:
     jdbc_tables = [
-        (catalog, table.schema, table.name, _kind(table, "TABLE"), *([None] * 6)) for table in tables
+        (CATALOG, table.schema, table.name, _kind(table, "TABLE"), *([None] * 6)) for table in tables
     ]
     return {
-        "system.jdbc.catalogs": (_columns("table_cat"), [(catalog,)]),
+        "system.jdbc.catalogs": (_columns("table_cat"), [(CATALOG,)]),
         "system.jdbc.schemas": (
             _columns("table_schem table_catalog"),
-            [(schema, catalog) for schema in schemas],
+            [(schema, CATALOG) for schema in schemas],
         ),
         "system.jdbc.tables": (_JDBC_TABLES, jdbc_tables),
-        "system.jdbc.columns": (_JDBC_COLUMNS, list(_jdbc_columns(tables, catalog))),
+        "system.jdbc.columns": (_JDBC_COLUMNS, list(_jdbc_columns(tables))),
         "system.jdbc.types": (_JDBC_TYPE_COLUMNS, list(_jdbc_types())),
         "system.jdbc.table_types": (_columns("table_type"), [("TABLE",), ("VIEW",)]),
         **{f"system.jdbc.{name}": (columns, ()) for name, columns in _JDBC_EMPTY.items()},
     }
 
 
-def _jdbc_columns(tables: Sequence[SystemView], catalog: str) -> Iterable[tuple[Any, ...]]:
+def _jdbc_columns(tables: Sequence[SystemView]) -> Iterable[tuple[Any, ...]]:
     for table in tables:
         for position, column in enumerate(table.columns, start=1):
             number, size, digits = _jdbc_type(column.type.value)
             yield (
-                *(catalog, table.schema, table.name, column.name, number, column.type.value, size, None),
+                *(CATALOG, table.schema, table.name, column.name, number, column.type.value, size, None),
                 *(digits, 10, 1, None, None, None, None, None, position, "YES", None, None, None, None),
                 *("NO", "NO"),
             )
@@ -205,7 +199,7 @@ def _jdbc_types() -> Iterable[tuple[Any, ...]]:
 
 def _columns(text: str) -> tuple[AnswerColumn, ...]:
     """Columns from ``name`` (varchar), ``name:b`` (bigint) and ``name:?`` (boolean)."""
-    kinds = {"": ResultType.VARCHAR, "b": ResultType.BIGINT, "?": ResultType.BOOLEAN}
+    kinds = {"": VARCHAR, "b": BIGINT, "?": BOOLEAN}
     parts = [word.partition(":") for word in text.split()]
     return tuple(AnswerColumn(name, kinds[kind]) for name, _, kind in parts)
 

@@ -9,7 +9,15 @@ from typing import Any
 
 from app.contract.columns import body_of, columns_of
 from app.contract.zones import ZoneBody
-from app.sql.statements.results import AnswerColumn, ResultSet, ResultType, timestamp_text
+from app.sql.statements.results import (
+    INTEGER,
+    TIMESTAMP,
+    VARCHAR,
+    AnswerColumn,
+    ResultSet,
+    ResultType,
+    timestamp_text,
+)
 from app.sql.views.view_registry import CATALOG, SCHEMA, TABLES_SCHEMA, ViewRegistry, check_place
 from app.sql.views.view_rows import whole_state
 from app.sql.views.view_snapshot import SystemSnapshot
@@ -27,10 +35,6 @@ from rebalance.core.keyspace.keys import PartitionId
 from rebalance.core.moves.move_status import partition_status
 
 Row = tuple[Any, ...]
-
-
-INTEGER, VARCHAR, BOOLEAN = ResultType.INTEGER, ResultType.VARCHAR, ResultType.BOOLEAN
-TIMESTAMP = ResultType.TIMESTAMP
 
 
 def show(statement: Show, snapshot: SystemSnapshot, registry: ViewRegistry) -> ResultSet:

@@ -15,19 +15,14 @@ from app.contract.nodes import NodeBody
 from app.contract.operations import RememberedOperation
 from app.contract.zones import FailureRow, ZoneBody
 from app.requests.request_audit import audit_facts
+from app.sql.statements.results import BIGINT, BOOLEAN, INTEGER, JSON, TIMESTAMP, VARCHAR
 from app.sql.views.view_registry import (
     ALERTS,
     AUDIT,
-    BIGINT,
-    BOOLEAN,
     EVENTS,
     EXCHANGES,
-    INTEGER,
-    JSON,
     SQL_QUERIES,
     STORE_COPIES,
-    TIMESTAMP,
-    VARCHAR,
     Row,
     view,
     view_of,

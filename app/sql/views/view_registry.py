@@ -9,7 +9,17 @@ from typing import Any
 import pyarrow as pa
 
 from app.contract.columns import Facts, sql_columns
-from app.sql.statements.results import AnswerColumn, ResultType
+from app.sql.statements.results import (
+    BIGINT,
+    BOOLEAN,
+    DOUBLE,
+    INTEGER,
+    JSON,
+    TIMESTAMP,
+    VARCHAR,
+    AnswerColumn,
+    ResultType,
+)
 from app.sql.views.view_snapshot import SystemSnapshot
 from catalog.core.errors import ErrorKind, RefusedError
 from catalog.core.messages import Position, shortened
@@ -33,14 +43,11 @@ ZONE_ID = "ZONE_ID"
 
 Row = tuple[Any, ...]
 
-BIGINT, INTEGER, BOOLEAN = ResultType.BIGINT, ResultType.INTEGER, ResultType.BOOLEAN
-VARCHAR, TIMESTAMP, JSON = ResultType.VARCHAR, ResultType.TIMESTAMP, ResultType.JSON
-
 _ARROW = {
     BIGINT: pa.int64(),
     INTEGER: pa.int32(),
     BOOLEAN: pa.bool_(),
-    ResultType.DOUBLE: pa.float64(),
+    DOUBLE: pa.float64(),
     VARCHAR: pa.string(),
     JSON: pa.string(),
     TIMESTAMP: pa.timestamp("ms"),

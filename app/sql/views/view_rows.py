@@ -15,8 +15,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from app.contract.columns import Facts
 from app.contract.recovery import UNKNOWN
 from app.contract.zones import Progress
-from app.sql.statements.results import ResultType
-from app.sql.views.view_registry import BIGINT, BOOLEAN, INTEGER, VARCHAR, ZONE_ID, Row
+from app.sql.statements.results import BIGINT, BOOLEAN, INTEGER, JSON, TIMESTAMP, VARCHAR
+from app.sql.views.view_registry import ZONE_ID, Row
 from app.sql.views.view_snapshot import SystemSnapshot
 from app.views.operation_views import OperationFilter, OperationViews
 from app.views.partition_map import partition_map_of
@@ -249,19 +249,19 @@ def _of_record(snapshot: SystemSnapshot, zone_id: ZoneId) -> Row:
 
 
 EXCHANGE_COLUMNS = {
-    **dict.fromkeys(("EXCHANGE", "VERSION", "CAUSE", "NODE_NAME", "ZONES"), ResultType.VARCHAR),
-    **dict.fromkeys(("TYPE", "STATE", "COORDINATOR", "WAITS_FOR"), ResultType.VARCHAR),
-    **dict.fromkeys(("BEGUN_AT", "ENDED_AT"), ResultType.TIMESTAMP),
-    "DURATION_MS": ResultType.BIGINT,
-    **dict.fromkeys(("MERGED", "PHASES"), ResultType.JSON),
+    **dict.fromkeys(("EXCHANGE", "VERSION", "CAUSE", "NODE_NAME", "ZONES"), VARCHAR),
+    **dict.fromkeys(("TYPE", "STATE", "COORDINATOR", "WAITS_FOR"), VARCHAR),
+    **dict.fromkeys(("BEGUN_AT", "ENDED_AT"), TIMESTAMP),
+    "DURATION_MS": BIGINT,
+    **dict.fromkeys(("MERGED", "PHASES"), JSON),
 }
 STORE_COPY_COLUMNS = {
-    "ZONE_ID": ResultType.INTEGER,
-    "ZONE_NAME": ResultType.VARCHAR,
-    "PARTITION_ID": ResultType.INTEGER,
-    **dict.fromkeys(("NODE_NAME", "COPY_STATE"), ResultType.VARCHAR),
-    "IS_PRIMARY": ResultType.BOOLEAN,
-    **dict.fromkeys(("POSITION", "FILLED_TO", "REASON"), ResultType.VARCHAR),
+    "ZONE_ID": INTEGER,
+    "ZONE_NAME": VARCHAR,
+    "PARTITION_ID": INTEGER,
+    **dict.fromkeys(("NODE_NAME", "COPY_STATE"), VARCHAR),
+    "IS_PRIMARY": BOOLEAN,
+    **dict.fromkeys(("POSITION", "FILLED_TO", "REASON"), VARCHAR),
 }
 
 

@@ -5,14 +5,10 @@ it.
 every server tells them. A row without ``holds`` is Prometheus's alone: it needs a past, or it is about
 processes that are not there to judge.
 
-Alerts that Prometheus alone judges: burn rates of the objectives, and what is not there to judge itself.
-
-An objective has a long window that says that it matters and a short one that says that it goes on. A user's
-mistake (``outcome="refused"``) is no failure. Below ``REQUESTS_MIN`` requests in the long window nothing is
-said.
-
-The runbook's pages, as they are shipped: beside the package in a checkout, in the installation's ``share``
-elsewhere.
+An objective, whose burn rate Prometheus judges, has a long window that says that it matters and a short one
+that says that it goes on. A user's mistake (``outcome="refused"``) is no failure. Below ``REQUESTS_MIN``
+requests in the long window nothing is said. The runbook's pages are shipped beside the package in a checkout,
+in the installation's ``share`` elsewhere.
 """
 
 from __future__ import annotations
@@ -361,43 +357,21 @@ def _slow(histogram: str, within_s: str) -> str:
     return burning(f"({total} - {good})", total, 0.01)
 
 
+def _failures(name: str, what: str, counter: str) -> AlertRow:
+    summary = f"More than one {what} in a thousand fails, by the installation's fault."
+    return AlertRow(name, Severity.PAGE, AlertGroup.SERVICE, 0, summary, _failed(counter), _UNUSED)
+
+
+def _latency(name: str, what: str, histogram: str, within_s: str) -> AlertRow:
+    summary = f"More than one {what} in a hundred takes longer than {within_s} s."
+    return AlertRow(name, Severity.PAGE, AlertGroup.SERVICE, 0, summary, _slow(histogram, within_s), _UNUSED)
+
+
 PROMETHEUS_ROWS = (
-    AlertRow(
-        "StatementFailures",
-        Severity.PAGE,
-        AlertGroup.SERVICE,
-        0,
-        "More than one statement in a thousand fails, by the installation's fault.",
-        _failed("zonekeeper_statements_total"),
-        _UNUSED,
-    ),
-    AlertRow(
-        "StatementLatency",
-        Severity.PAGE,
-        AlertGroup.SERVICE,
-        0,
-        f"More than one statement in a hundred takes longer than {STATEMENT_S} s.",
-        _slow("zonekeeper_statement_seconds", STATEMENT_S),
-        _UNUSED,
-    ),
-    AlertRow(
-        "PutFailures",
-        Severity.PAGE,
-        AlertGroup.SERVICE,
-        0,
-        "More than one put in a thousand fails, by the installation's fault.",
-        _failed("zonekeeper_puts_total"),
-        _UNUSED,
-    ),
-    AlertRow(
-        "PutLatency",
-        Severity.PAGE,
-        AlertGroup.SERVICE,
-        0,
-        f"More than one put in a hundred takes longer than {PUT_S} s.",
-        _slow("zonekeeper_put_seconds", PUT_S),
-        _UNUSED,
-    ),
+    _failures("StatementFailures", "statement", "zonekeeper_statements_total"),
+    _latency("StatementLatency", "statement", "zonekeeper_statement_seconds", STATEMENT_S),
+    _failures("PutFailures", "put", "zonekeeper_puts_total"),
+    _latency("PutLatency", "put", "zonekeeper_put_seconds", PUT_S),
     AlertRow(
         "NoServer",
         Severity.PAGE,

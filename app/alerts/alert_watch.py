@@ -50,10 +50,6 @@ STUCK_SHOWN_MAX = 20
 Sent = Callable[[tuple[Alert, ...]], Awaitable[None]]
 
 
-async def _sends_nothing(_alerts: tuple[Alert, ...]) -> None:
-    """Without a webhook."""
-
-
 async def _until_lost() -> None:
     """What the holder of the lease does is done by ``look``."""
     await asyncio.Event().wait()
@@ -61,8 +57,8 @@ async def _until_lost() -> None:
 
 class AlertWatch:
     """``name``: of this server, among those that campaign. ``divisor`` shortens every time alike: for trials.
-    ``send`` gets what fires and what was resolved lately, without what is silenced, after each look, where this
-    server is the one to send; it must return at once."""
+    ``send`` (None: there is no webhook) gets what fires and what was resolved lately, without what is silenced,
+    after each look, where this server is the one to send; it must return at once."""
 
     def __init__(
         self,
@@ -73,7 +69,7 @@ class AlertWatch:
         name: str,
         *,
         divisor: float = 1.0,
-        send: Sent = _sends_nothing,
+        send: Sent | None = None,
         measures: Measures = NO_MEASURES,
     ) -> None:
         self._facts = facts
@@ -123,7 +119,7 @@ class AlertWatch:
         has_metastore = facts.metastore == OK
         if self._leadership.is_leader and has_metastore:
             await self._store()
-        if self._leadership.is_leader or not has_metastore:
+        if self._send is not None and (self._leadership.is_leader or not has_metastore):
             begun = (alert for alert in self.alerts if alert.state is not AlertState.PENDING)
             silences = self.silences.now()
             await self._send(tuple(alert for alert in begun if is_told(alert, silences)))

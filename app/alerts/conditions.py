@@ -1,8 +1,5 @@
-"""The level conditions of the alerts' table, as predicates over the facts: what is so now, by labels.
-
-What alerts are judged by: one plain value, put together from the mirror and from what a server knows
-itself.
-"""
+"""The level conditions of the alerts' table: predicates over the facts, which tell what is so now, by labels.
+The facts are one plain value, put together from the mirror and from what a server knows itself."""
 
 from __future__ import annotations
 
@@ -75,12 +72,11 @@ class InstallationFacts:
 CERTIFICATE_S = 7 * 86_400.0
 """A certificate that ends within so long is to be renewed now."""
 RELAY_LATE_S = 30.0
-NONE: Findings = {}
 
 
-def _whole(text: str) -> Findings:
+def _whole(holds: object, text: str) -> Findings:
     """Of the installation as a whole."""
-    return {(): text}
+    return {(): text} if holds else {}
 
 
 def _each(label: str, counts: Mapping[str, int] | None, one: str, many: str) -> Findings | None:
@@ -119,26 +115,24 @@ def store_server_down(facts: InstallationFacts) -> Findings:
 
 
 def no_controller(facts: InstallationFacts) -> Findings:
-    return (
-        NONE if facts.controller is not None else _whole("no controller leads, so nothing is placed or moved")
-    )
+    return _whole(facts.controller is None, "no controller leads, so nothing is placed or moved")
 
 
 def metastore_unreachable(facts: InstallationFacts) -> Findings:
-    return NONE if facts.metastore == OK else _whole(f"the metastore does not answer: {facts.metastore}")
+    return _whole(facts.metastore != OK, f"the metastore does not answer: {facts.metastore}")
 
 
 def catalog_unreachable(facts: InstallationFacts) -> Findings:
-    return NONE if facts.catalog == OK else _whole(f"the catalog does not answer: {facts.catalog}")
+    return _whole(facts.catalog != OK, f"the catalog does not answer: {facts.catalog}")
 
 
 def metastore_space(facts: InstallationFacts) -> Findings:
     full = facts.metastore_full
-    return _whole(f"etcd refuses writes for want of space: {full}") if full else NONE
+    return _whole(full, f"etcd refuses writes for want of space: {full}")
 
 
 def divergence(facts: InstallationFacts) -> Findings:
-    return _whole(f"nothing is written: {facts.divergence}") if facts.divergence else NONE
+    return _whole(facts.divergence, f"nothing is written: {facts.divergence}")
 
 
 def disk_full(facts: InstallationFacts) -> Findings | None:
@@ -152,10 +146,9 @@ def disk_full(facts: InstallationFacts) -> Findings | None:
 
 def spark_away(facts: InstallationFacts) -> Findings:
     """One that is started again and again is away as well."""
-    if facts.spark not in ("starting", "down"):
-        return NONE
     message = f": {facts.spark_message}" if facts.spark_message else ""
-    return _whole(f"placements are computed without Spark, which is {facts.spark}{message}")
+    away = facts.spark in ("starting", "down")
+    return _whole(away, f"placements are computed without Spark, which is {facts.spark}{message}")
 
 
 def certificate_expires(facts: InstallationFacts) -> Findings:
@@ -185,11 +178,7 @@ def node_down(facts: InstallationFacts) -> Findings | None:
 
 def relay_lag(facts: InstallationFacts) -> Findings:
     lag_s = facts.relay_lag_s
-    return (
-        _whole(f"a catalog version has waited for {lag_s:.0f} s to be published")
-        if lag_s >= RELAY_LATE_S
-        else NONE
-    )
+    return _whole(lag_s >= RELAY_LATE_S, f"a catalog version has waited for {lag_s:.0f} s to be published")
 
 
 def _duration(seconds: float) -> str:

@@ -1,7 +1,5 @@
-"""Puts the facts together: the mirror, and what this server knows of its stores and its relay.
-
-Since when the metastore is silent, by the questions that this server puts to it.
-"""
+"""The reader of the facts: from the mirror, and from what this server knows of its stores and its relay; and
+since when the metastore is silent, by the questions that this server puts to it (``MetastoreHearing``)."""
 
 from __future__ import annotations
 
@@ -13,6 +11,7 @@ from contextlib import suppress
 from app.alerts.conditions import InstallationFacts
 from app.counts.open_operations import OpenOperations
 from app.counts.partition_count import PartitionCount
+from app.process.logs import utc_now_ms
 from app.views.answer_state import OK, state_of
 from app.views.keyspace_views import KeyspaceViews
 from app.views.store_servers import servers_up
@@ -76,22 +75,6 @@ SEEN_S = 1.0
 """For so long the mirror is waited for."""
 
 
-class StuckMoves:
-    """Operations that have made no progress for too long. ``divisor`` shortens that time: for trials."""
-
-    def __init__(self, operations: OpenOperations, divisor: float = 1.0) -> None:
-        self._operations = operations
-        self._early_ms = round(STUCK_MS - STUCK_MS / divisor)
-
-    def still_s(self, now_ms: int) -> dict[str, float]:
-        """Seconds since the last progress of each operation that is stuck."""
-        return {
-            operation.operation_id: (now_ms - operation.movement.at_ms) / 1_000
-            for operation in self._operations.all()
-            if operation.is_stuck(now_ms + self._early_ms)
-        }
-
-
 class FactReader:
     """``snapshot`` reads the catalog. ``divisor`` shortens the time after which a move without progress is
     stuck: for trials."""
@@ -115,7 +98,8 @@ class FactReader:
         self._keyspace = keyspace
         self._guard = guard
         self._relay = relay
-        self._stuck_moves = StuckMoves(OpenOperations(mirror, keyspace), divisor)
+        self._operations = OpenOperations(mirror, keyspace)
+        self._stuck_early_ms = round(STUCK_MS - STUCK_MS / divisor)
         self._current_s: float | None = None
         self._hearing = MetastoreHearing(time.monotonic())
 
@@ -153,10 +137,10 @@ class FactReader:
             degraded=tally.by_zone(lambda facts: facts.is_degraded) if is_counted else None,
             absent_nodes=count.missing if is_counted else None,
             full_disks=dict(tally.full) if is_counted else None,
-            full_nodes=self._full_nodes(),
+            full_nodes=frozenset(name for name, record in self._processes() if record.disk_full),
             servers_down=tuple(name for name, is_up in servers_up(self._views).items() if not is_up),
             nodes=sum(1 for _ in self._mirror.below(self._keyspace.nodes)),
-            stuck_moves=self._stuck_moves.still_s(time.time_ns() // 1_000_000),
+            stuck_moves=self._stuck_moves(utc_now_ms()),
         )
 
     async def unknown_since_ms(self) -> int | None:
@@ -167,7 +151,7 @@ class FactReader:
         if not self._hearing.is_fresh(now_s, SEEN_S):
             await self._heard([], SEEN_S)
         since_s = self._hearing.unknown_since_s(now_s)
-        return time.time_ns() // 1_000_000 - round(1_000 * (now_s - since_s)) if since_s is not None else None
+        return utc_now_ms() - round(1_000 * (now_s - since_s)) if since_s is not None else None
 
     async def _heard(self, revisions: list[int], limit_s: float) -> str:
         """``OK`` or what is wrong. Adds the metastore's revision, if it answers."""
@@ -201,8 +185,13 @@ class FactReader:
             return float("inf")
         return asyncio.get_running_loop().time() - self._current_s
 
-    def _full_nodes(self) -> frozenset[str]:
-        return frozenset(name for name, record in self._processes() if record.disk_full)
+    def _stuck_moves(self, now_ms: int) -> dict[str, float]:
+        """Seconds since the last progress of each operation that is stuck."""
+        return {
+            operation.operation_id: (now_ms - operation.movement.at_ms) / 1_000
+            for operation in self._operations.all()
+            if operation.is_stuck(now_ms + self._stuck_early_ms)
+        }
 
     def _certificates(self) -> dict[str, tuple[str, float]]:
         now_s = time.time()

@@ -74,7 +74,8 @@ def judge(facts: InstallationFacts, alerts: Iterable[Alert] = ()) -> tuple[Degra
     """Empty: all is well. ``alerts``: as they were judged last. What cannot be seen because the metastore is
     silent is not named beside it, unless its alert fires."""
     going_on = {alert.key: alert for alert in alerts if not alert.is_over}
-    causes, apart = {}, _told_apart(facts)
+    # Partitions by zone that are told once, with the cause that is theirs.
+    causes, apart = {}, {OF_LOST: facts.lost, OF_SHORT: facts.below_quorum or {}}
     rest = _without(facts, apart)
     for row in LEVEL_ROWS:
         for labels, text in _texts(row, rest, going_on.values(), apart.get(row.name, {})).items():
@@ -85,11 +86,6 @@ def judge(facts: InstallationFacts, alerts: Iterable[Alert] = ()) -> tuple[Degra
             )
     others = (other for other in _without_alert(facts) if (other.cause, other.labels) not in causes)
     return (*causes.values(), *(_dated(other, going_on) for other in others))
-
-
-def _told_apart(facts: InstallationFacts) -> dict[str, Mapping[str, int]]:
-    """By alert the partitions, by zone, that are told once, with the cause that is theirs."""
-    return {OF_LOST: facts.lost, OF_SHORT: facts.below_quorum or {}}
 
 
 def _without(facts: InstallationFacts, apart: Mapping[str, Mapping[str, int]]) -> InstallationFacts:
@@ -135,14 +131,17 @@ def _without_alert(facts: InstallationFacts) -> Iterator[DegradedCause]:
     if facts.waiting is not None and facts.waiting[1] >= LATE_S:
         zone, waits_s = facts.waiting
         waits = f"zone {zone} has waited for its placement for {waits_s:.0f} s"
-        labels = (("zone", zone),)
-        yield DegradedCause(InstallationPart.QUEUE, Cause.ZONE_LATE, waits, Severity.TICKET, labels)
+        yield replace(_of_zone(zone, Cause.ZONE_LATE, waits), part=InstallationPart.QUEUE)
     for process, task, cause in facts.tasks:
         if (word := cause_of(cause)) in HELD_BY:
             detail = cause.removeprefix(f"{word.value}: ")
             yield DegradedCause(InstallationPart.NODES, word, detail)
             continue
         yield DegradedCause(InstallationPart.BACKGROUND, Cause.TASK_ENDED, f"{process}, {task}: {cause}")
+
+
+def _of_zone(zone: str, cause: Cause, text: str) -> DegradedCause:
+    return DegradedCause(InstallationPart.ZONES, cause, text, labels=(("zone", zone),))
 
 
 def _of_mirror(facts: InstallationFacts) -> Iterator[DegradedCause]:
@@ -162,20 +161,15 @@ def _of_mirror(facts: InstallationFacts) -> Iterator[DegradedCause]:
         yield DegradedCause(InstallationPart.ZONES, Cause.NOT_COUNTED, counted)
     for zone, count in facts.lost.items():
         text = f"{count} partition{' has' if count == 1 else 's have'} no in-sync copy left in zone {zone}"
-        labels = (("zone", zone),)
-        yield DegradedCause(InstallationPart.ZONES, Cause.PARTITION_LOST, text, Severity.PAGE, labels)
+        yield replace(_of_zone(zone, Cause.PARTITION_LOST, text), severity=Severity.PAGE)
     for zone, count in (facts.below_quorum or {}).items():
         text = f"{count} partition{'' if count == 1 else 's'} with fewer voters than QUORUM SIZE in zone {zone}"
-        labels = (("zone", zone),)
-        yield DegradedCause(
-            InstallationPart.ZONES, Cause.QUORUM_EXCEEDS_DATA_NODES, text, Severity.TICKET, labels
-        )
+        yield _of_zone(zone, Cause.QUORUM_EXCEEDS_DATA_NODES, text)
     for zone, unserved in (facts.unserved or {}).items():
         # Those that had a majority and lost it are an alert.
         if (count := unserved - (facts.without_majority or {}).get(zone, 0)) > 0:
             text = f"{count} partition{' takes' if count == 1 else 's take'} no writes yet in zone {zone}"
-            labels = (("zone", zone),)
-            yield DegradedCause(InstallationPart.ZONES, Cause.LEADER_UNKNOWN, text, Severity.TICKET, labels)
+            yield _of_zone(zone, Cause.LEADER_UNKNOWN, text)
     for unreadable in facts.unreadable:
         detail = unreadable.removeprefix(f"{Cause.RECORD_NOT_READABLE.value}: ")
         yield DegradedCause(InstallationPart.METASTORE, Cause.RECORD_NOT_READABLE, detail)

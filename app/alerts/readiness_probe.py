@@ -127,13 +127,7 @@ class ReadinessProbe:
         return f"full: {state.full}" if state.full else "ok"
 
     def _own(self) -> dict[str, Any]:
-        return {
-            "process": OWN,
-            "role": "server",
-            "troubles": [_body(trouble) for trouble in self.background.troubles()],
-            "defects": self.background.defects,
-            "last_defect": self.background.last_defect,
-        }
+        return {"process": OWN, "role": "server", **_failures(self.background, self.background.troubles())}
 
     def _engine(self, unreadable: list[Unreadable]) -> EngineRecord:
         """Adds to ``unreadable`` what this build cannot read: readiness is reported all the same."""
@@ -160,15 +154,8 @@ class ReadinessProbe:
             if isinstance(record, Unreadable):
                 unreadable.append(record)
             elif name != controller_name() and (record.troubles or record.defects):
-                others.append(
-                    {
-                        "process": name,
-                        "role": record.role if record.role in ROLES else "",
-                        "troubles": [_body(trouble) for trouble in record.troubles],
-                        "defects": record.defects,
-                        "last_defect": record.last_defect,
-                    }
-                )
+                role = record.role if record.role in ROLES else ""
+                others.append({"process": name, "role": role, **_failures(record, record.troubles)})
         return others
 
 
@@ -179,8 +166,11 @@ def _troubles(processes: Iterable[dict[str, Any]]) -> Iterator[tuple[str, str, s
             yield process["process"], trouble["task"], trouble["cause"]
 
 
-def _body(trouble: Trouble) -> dict[str, Any]:
-    return {"task": trouble.task, "ends": trouble.ends, "cause": trouble.cause, "runs": trouble.runs}
+def _failures(of: Background | ProcessRecord, troubles: Iterable[Trouble]) -> dict[str, Any]:
+    bodies = [
+        {"task": each.task, "ends": each.ends, "cause": each.cause, "runs": each.runs} for each in troubles
+    ]
+    return {"troubles": bodies, "defects": of.defects, "last_defect": of.last_defect}
 
 
 def _age_s(waiting: WaitingZone | None) -> float:

@@ -1,11 +1,9 @@
-"""Sends alerts to one address: what is so now, at least once, again after failures.
+"""The webhook: alerts are sent to one address, as what is so now, at least once, and again after failures.
 
 Nothing is queued: after a failure the next attempt tells what is so by then. One request runs at a time, so a
-receiver that hangs holds nothing up but later messages to itself.
-
-Messages to the webhook, in the format of Alertmanager's webhook, version 4, and their signature.
-
-Alerts of one group are one message: a node that is lost with 64 partitions of as many zones is told once.
+receiver that hangs holds nothing up but later messages to itself. Messages are signed, and have the format of
+Alertmanager's webhook, version 4. Alerts of one group are one message: a node that is lost with 64 partitions
+of as many zones is told once.
 """
 
 from __future__ import annotations

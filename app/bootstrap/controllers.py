@@ -35,13 +35,11 @@ async def control(settings: Settings) -> None:
 
 def open_controllers(frame: ProcessFrame) -> ControllerRuntime:
     """Controllers with a Spark driver of their own, which starts when they lead; closed with the frame."""
-    settings, stack, metrics = frame.settings, frame.stack, frame.metrics
+    settings, metrics = frame.settings, frame.metrics
     work, network = settings.data_dir / "spark", spark_network(settings)
     config = DriverConfig(settings.spark_master, work, network=network)
-    engine = SparkPlacementEngine(config, settings.spark_wait_s, frame.background)
-    stack.push_async_callback(engine.close)
-    probe = LinearizableProbe(settings.tls)
-    stack.push_async_callback(probe.close)
+    engine = frame.closing(SparkPlacementEngine(config, settings.spark_wait_s, frame.background))
+    probe = frame.closing(LinearizableProbe(settings.tls))
     lease_ms = 1_000 * settings.node_lease_s
     rules = ControllerRules(
         controller_name(),

@@ -1,7 +1,5 @@
-"""``zonectl node``: one data node.
-
-The engines of a node's profiles: ``etcd``, and those that installed packages bring.
-"""
+"""``zonectl node``: one data node, with the engines of its profiles: ``etcd``, and those that installed
+packages bring."""
 
 from __future__ import annotations
 
@@ -14,11 +12,11 @@ from importlib.metadata import entry_points
 import structlog
 
 from app.bootstrap.composition import ProcessFrame
-from app.bootstrap.metrics import measure_node
 from app.bootstrap.scrape_entry import open_process
 from app.bootstrap.stores import entry_of
 from app.configuration.node_settings import member_ports, node_of
 from app.configuration.settings import Settings
+from app.metrics.gauges import put_disk
 from app.process.logs import configure
 from app.supervision.child_plan import NODE_INHERITS, zonectl
 from catalog.core.zone import DEFAULT_ENGINE, STORE_ENGINE, Node
@@ -166,7 +164,8 @@ async def _open_hosts(frame: ProcessFrame, node: Node, etcd: EtcdBinary) -> Node
         tuning=tuning,
         guard=fence,
     )
-    measure_node(metrics, settings, host)
+    metrics.ask(host.measure)
+    metrics.ask(partial(put_disk, settings.data_dir, metrics))
     await frame.keep("metrics: members", MemberScrape(host, metrics, settings.tls).run)
     return NodeHosts(
         with_engines(node, settings, host, frame.metastore, frame.keyspace, fence),

@@ -1,9 +1,5 @@
-"""``zonectl serve``: the API, the outbox relay and, if asked, the controllers.
-
-The HTTP application: routes over services that ``bootstrap`` has put together.
-
-Keeps the file of scrape targets that a server was asked for, for Prometheus's file_sd.
-"""
+"""``zonectl serve``: the API, the outbox relay and, if asked, the controllers and the file of scrape targets.
+The HTTP application is routes over services that ``bootstrap`` has put together."""
 
 from __future__ import annotations
 

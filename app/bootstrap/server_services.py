@@ -1,7 +1,4 @@
-"""Composition of what a server's routes need.
-
-Composition of what judges and sends alerts.
-"""
+"""Composition of what a server's routes need, and of what judges and sends alerts."""
 
 from __future__ import annotations
 
@@ -57,14 +54,13 @@ from rebalance.nodes.partition_view import MirroredEndpoints, Mirrors
 def open_alerts(frame: ProcessFrame, facts: FactReader, mirror: KeyspaceMirror) -> AlertWatch:
     """Raises ValueError for a webhook that cannot be used."""
     settings, measures = frame.settings, frame.metrics
-    divisor = settings.alert_times_divisor
+    url, divisor, send = settings.alert_webhook_url, settings.alert_times_divisor, None
+    if url:
+        file = settings.alert_webhook_secret_file
+        secret = None if file is None else partial(read_secret, file)
+        send = frame.closing(Webhook(url, secret, settings.url or "", measures, divisor)).send
     stores = (frame.metastore, mirror, frame.keyspace, controller_name())
-    if not settings.alert_webhook_url:
-        return AlertWatch(facts.facts, *stores, divisor=divisor, measures=measures)
-    file = settings.alert_webhook_secret_file
-    secret = None if file is None else partial(read_secret, file)
-    webhook = frame.closing(Webhook(settings.alert_webhook_url, secret, settings.url or "", measures, divisor))
-    return AlertWatch(facts.facts, *stores, divisor=divisor, send=webhook.send, measures=measures)
+    return AlertWatch(facts.facts, *stores, divisor=divisor, send=send, measures=measures)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,5 @@
-"""The store server of one node: all copies of its zones on the engine ``store``, in one process.
-
-Why the store server of a node must not begin on the directory that it has.
-"""
+"""The store server of one node: all copies of its zones on the engine ``store``, in one process, and why it
+must not begin on the directory that it has (``StoreObstacles``)."""
 
 from __future__ import annotations
 
@@ -88,13 +86,13 @@ async def run_store(
     async with AsyncExitStack() as stack:
         metastore, keyspace = open_metastore(settings, stack), Keyspace(settings.metastore_prefix)
         store = settings.data_dir / STORE_DIRECTORY
-        held = HeldStart(metastore, keyspace, store_name(node.name), entry_of(ProcessRole.NODE, ""))
+        name, entry = store_name(node.name), entry_of(ProcessRole.NODE, "")
+        held = HeldStart(metastore, keyspace, name, entry)
         await held.until_free(StoreObstacles(node.name, store, metastore, keyspace).why)
         levels = KeyspaceMirror(metastore, keyspace.log_levels)
         LogLevelFollower(levels, keyspace, set_levels)
         await stack.enter_async_context(kept(Background(), "log levels", levels.run))
         if settings.tls is not None:
-            name, entry = store_name(node.name), entry_of(ProcessRole.NODE, "")
             shown = (loaded(settings.tls),)
             report = ProcessReport(metastore, keyspace, name, entry, Background(), certificates=shown)
             await stack.enter_async_context(kept(Background(), "process", report.run))

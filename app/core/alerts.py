@@ -1,11 +1,10 @@
-"""The life of an alert: pending while its condition is young, firing, resolved.
+"""The life of an alert, pending while its condition is young, firing and resolved; and silences, which keep
+alerts from being told for a time.
 
 A pure state machine over what was found. A server judges with it again and again; what it judged last is stored
 in the metastore by the one that sends, so that a restart changes no ``starts_ms``.
 
 What is unknown changes nothing: what fires goes on firing, nothing begins to fire and nothing is resolved.
-
-Silences: alerts of which nobody is to be told for a time.
 
 A silence is the key ``silences/<id>``, under a lease that nobody keeps alive and with its end in the record:
 what a metastore does not delete in time is over all the same. It changes no alert, only who is told of it.
@@ -113,7 +112,9 @@ def judge(
             if (name, labels) not in after:
                 begun = Alert(name, labels, AlertState.PENDING, now_ms, text)
                 after[begun.key] = _aged(begun, for_ms(name), now_ms)
-    return _bounded(after)
+    if len(after) <= INSTANCES_MAX:
+        return after
+    return {alert.key: alert for alert in shown_order(after.values())[:INSTANCES_MAX]}
 
 
 def _next(alert: Alert, findings: Findings | None, for_ms: int, now_ms: int) -> Alert | None:
@@ -152,12 +153,6 @@ def ended(kept: Iterable[Alert], alerts: Iterable[Alert]) -> tuple[Alert, ...]:
     ends = {(alert.key, alert.ends_ms): alert for alert in (*alerts, *kept) if alert.is_over}
     newest = sorted(ends.values(), key=lambda alert: (-alert.ends_ms, alert.key))
     return tuple(newest[:ENDED_MAX])
-
-
-def _bounded(alerts: dict[tuple[str, Labels], Alert]) -> dict[tuple[str, Labels], Alert]:
-    if len(alerts) <= INSTANCES_MAX:
-        return alerts
-    return {alert.key: alert for alert in shown_order(alerts.values())[:INSTANCES_MAX]}
 
 
 def adopted(own: Alerts, stored: Alerts, *, is_first: bool) -> dict[tuple[str, Labels], Alert]:

@@ -1,9 +1,5 @@
-"""The debug zip: what describes an installation, without its secrets and within limits of time and size.
-
-Entries of a debug zip that servers and etcd are asked for.
-
-Entries of a debug zip that are read from files of this machine.
-"""
+"""The debug zip: what describes an installation, without its secrets and within limits of time and size. Its
+entries are read from files of this machine, and asked of servers and of etcd."""
 
 from __future__ import annotations
 
@@ -25,7 +21,6 @@ from importlib.metadata import distributions
 from pathlib import Path
 from typing import Any
 
-import grpc
 import httpx
 from aetcd import rpc
 
@@ -34,7 +29,7 @@ from app.configuration.settings import Settings
 from app.diagnosis.checks import report
 from app.diagnosis.examination import Target, examine, gather
 from app.diagnosis.machine_probes import java
-from app.diagnosis.metastore_probes import MetastoreMember
+from app.diagnosis.metastore_probes import MetastoreMember, first_answer
 from app.diagnosis.scrubbing import HIDDEN, Scrubber, is_secret, secrets_in, without_literals
 from app.diagnosis.server_probes import Ask, Query
 from app.diagnosis.whereabouts import Place
@@ -80,13 +75,8 @@ def versions() -> Iterator[BundleEntry]:
 def settings(place: Place, environment: Mapping[str, str]) -> Iterator[BundleEntry]:
     """Those of this process and of each that runs, as their environments have them, and what the data
     directory keeps."""
-    found = {"this process": _shown(environment)}
-    for name, pid in place.pids.items():
-        try:
-            raw = Path(f"/proc/{pid}/environ").read_bytes()
-        except OSError:
-            continue
-        found[name] = _shown(_variables(raw))
+    found = {"this process": environment, **dict(_environments(place))}
+    found = {name: _shown(each) for name, each in found.items()}
     yield BundleEntry("settings.json", json.dumps(found, indent=2))
     if place.data_dir is None:
         return
@@ -120,13 +110,9 @@ def logs(place: Place) -> Iterator[BundleEntry]:
 def known_secrets(place: Place, environment: Mapping[str, str]) -> set[str]:
     """By value: of the environments of this process and of those that run, and of files that hold nothing
     else. What cannot be read is not known."""
-    found = secrets_in(environment)
-    for pid in place.pids.values():
-        try:
-            found |= secrets_in(_variables(Path(f"/proc/{pid}/environ").read_bytes()))
-        except OSError:
-            continue
-    files = [Path(value) for name, value in environment.items() if _names_secret_file(name) and value]
+    found = secrets_in(environment).union(*(secrets_in(each) for _, each in _environments(place)))
+    named = {name: Path(value) for name, value in environment.items() if name.endswith("_FILE") and value}
+    files = [path for name, path in named.items() if is_secret(name.removesuffix("_FILE"))]
     if place.data_dir is not None:
         files += [place.data_dir / name for name in ("admin.token", SCRAPE_TOKEN_FILE)]
     for path in files:
@@ -138,13 +124,13 @@ def known_secrets(place: Place, environment: Mapping[str, str]) -> set[str]:
     return found
 
 
-def _names_secret_file(name: str) -> bool:
-    return name.endswith("_FILE") and is_secret(name.removesuffix("_FILE"))
-
-
-def _variables(raw: bytes) -> dict[str, str]:
-    pairs = (entry.decode(errors="replace").partition("=") for entry in raw.split(b"\0") if b"=" in entry)
-    return {name: value for name, _, value in pairs}
+def _environments(place: Place) -> Iterator[tuple[str, Mapping[str, str]]]:
+    """Of the processes that run, by their names; one that cannot be read is left out."""
+    for name, pid in place.pids.items():
+        with suppress(OSError):
+            raw = Path(f"/proc/{pid}/environ").read_bytes()
+            entries = (entry.decode(errors="replace") for entry in raw.split(b"\0") if b"=" in entry)
+            yield name, dict(entry.split("=", 1) for entry in entries)
 
 
 def _shown(environment: Mapping[str, str]) -> dict[str, str]:
@@ -234,20 +220,9 @@ def nodes(data_dir: Path) -> Iterator[BundleEntry]:
 
 def keyspace(members: Sequence[MetastoreMember], prefix: str) -> Iterator[BundleEntry]:
     """Keys with their revisions and sizes, from the first member that answers; no values."""
-    last = OSError("no endpoint is known")
-    for one in members:
-        try:
-            with one.channel() as channel:
-                rows, is_cut = _keys(channel, prefix.encode())
-        except OSError as error:
-            last = error
-        except grpc.RpcError as error:
-            last = OSError(f"{one.endpoint}: {error.code().name}: {error.details()}")
-        else:
-            names = ["key", "create_revision", "mod_revision", "version", "lease", "bytes"]
-            yield BundleEntry("keyspace.csv", _csv(names, rows), is_cut)
-            return
-    raise last
+    rows, is_cut = first_answer(members, lambda channel: _keys(channel, prefix.encode()))
+    names = ["key", "create_revision", "mod_revision", "version", "lease", "bytes"]
+    yield BundleEntry("keyspace.csv", _csv(names, rows), is_cut)
 
 
 def _keys(channel: Any, prefix: bytes) -> tuple[list[list[object]], bool]:
@@ -306,24 +281,19 @@ TOTAL_BYTES_MAX = 90 << 20
 """Of all entries before they are compressed, so that the file is smaller."""
 
 
-@dataclass(frozen=True, slots=True)
-class Part:
-    name: str
-    collect: Callable[[], Iterable[BundleEntry]]
+Part = tuple[str, Callable[[], Iterable[BundleEntry]]]
+"""Its name, and what collects it."""
 
 
 def collect(target: Target) -> bytes:
     """The zip. What hangs, or does not fit any more, is left out and named in ``manifest.json``."""
     environment = dict(os.environ)
     scrubber = Scrubber(known_secrets(target.place, environment))
-    parts = list(_parts(target, environment))
+    parts = dict(_parts(target, environment))
     limit_s = max(LEAST_S, COLLECTED_S - age_of_this_process_s())
-    gathered = gather([part.collect for part in parts], limit_s)
-    left_out = {
-        part.name: scrubber.clean(each.failure)
-        for part, each in zip(parts, gathered, strict=True)
-        if each.failure
-    }
+    gathered = gather(list(parts.values()), limit_s)
+    outcomes = zip(parts, gathered, strict=True)
+    left_out = {name: scrubber.clean(each.failure) for name, each in outcomes if each.failure}
     if target.why_no_server:
         left_out["server"] = scrubber.clean(target.why_no_server)
     return _packed([entry for each in gathered for entry in each.items], left_out, scrubber)
@@ -347,20 +317,20 @@ def write(path: Path, content: bytes, *, overwrites: bool) -> None:
 def _parts(target: Target, environment: dict[str, str]) -> Iterator[Part]:
     place = target.place
     members = [MetastoreMember(endpoint, place.tls) for endpoint in place.endpoints]
-    yield Part("doctor", partial(_doctor, target))
-    yield Part("versions", versions)
-    yield Part("settings", partial(settings, place, environment))
+    yield "doctor", partial(_doctor, target)
+    yield "versions", versions
+    yield "settings", partial(settings, place, environment)
     if target.ask is not None:
-        yield Part("answers of the server", partial(answers, target.ask))
+        yield "answers of the server", partial(answers, target.ask)
     if place.data_dir is not None:
-        yield Part("metrics of nodes", partial(nodes, place.data_dir))
+        yield "metrics of nodes", partial(nodes, place.data_dir)
     for one in members:
-        yield Part(f"metrics of etcd {one.endpoint}", partial(member, one))
+        yield f"metrics of etcd {one.endpoint}", partial(member, one)
     if target.query is not None:
-        yield Part("views", partial(views, target.query))
-    yield Part("logs", partial(logs, place))
+        yield "views", partial(views, target.query)
+    yield "logs", partial(logs, place)
     if members:
-        yield Part("keyspace", partial(keyspace, members, place.prefix))
+        yield "keyspace", partial(keyspace, members, place.prefix)
 
 
 def _doctor(target: Target) -> Iterator[BundleEntry]:
@@ -383,11 +353,8 @@ def _packed(entries: Iterable[BundleEntry], left_out: dict[str, str], scrubber: 
                 cut.append(name)
             room -= len(text)
             archive.writestr(name, text)
-        manifest = {
-            "made_at": datetime.now(UTC).isoformat(timespec="seconds"),
-            "cut": cut,
-            "left_out": left_out,
-        }
+        made_at = datetime.now(UTC).isoformat(timespec="seconds")
+        manifest = {"made_at": made_at, "cut": cut, "left_out": left_out}
         archive.writestr("manifest.json", json.dumps(manifest, indent=2))
     return stream.getvalue()
 

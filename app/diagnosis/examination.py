@@ -1,7 +1,4 @@
-"""All checks of an installation, within a limit of time, whatever hangs.
-
-What runs side by side, so that nobody waits for one that hangs.
-"""
+"""All checks of an installation, side by side and within a limit of time, whatever hangs."""
 
 from __future__ import annotations
 

@@ -1,14 +1,14 @@
-"""Probes of etcd, each member by itself. Reads only."""
+"""Probes of etcd: each member by itself, and the cluster by the first member that answers. Reads only."""
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
-from typing import Any
+from typing import Any, TypeVar
 
 import grpc
 import httpx
@@ -18,6 +18,8 @@ from app.diagnosis import checks
 from app.diagnosis.checks import Check, CheckVerdict
 from app.diagnosis.whereabouts import Place
 from rebalance.hosting.tls import TlsFiles
+
+T = TypeVar("T")
 
 CALL_S = 4.0
 _GAUGE = re.compile(r"^(\w+) ([-+.\deE]+)$", re.MULTILINE)
@@ -69,24 +71,25 @@ def member(one: MetastoreMember) -> Iterator[Check]:
 
 
 def cluster(members: Iterable[MetastoreMember], place: Place) -> Iterator[Check]:
-    """Alarms, and leases of nodes, from the first member that answers. Raises OSError with the last failure."""
+    """Alarms, and leases of nodes. Raises OSError with the last failure."""
+    alarms, leases = first_answer(members, lambda channel: (_alarms(channel), _leases(channel, place)))
+    yield checks.etcd_alarms(alarms)
+    yield checks.node_leases(place.nodes, leases)
+
+
+def first_answer(members: Iterable[MetastoreMember], ask: Callable[[Any], T]) -> T:
+    """Of the first member that answers; ``ask`` gets its channel. Raises OSError with the last failure."""
     last = OSError("no endpoint is known")
     for one in members:
         try:
             with one.channel() as channel:
-                found = [
-                    checks.etcd_alarms(_alarms(channel)),
-                    checks.node_leases(place.nodes, _leases(channel, place)),
-                ]
+                return ask(channel)
         except OSError as error:
             last = error
         except grpc.RpcError as error:
             is_late = error.code() is grpc.StatusCode.DEADLINE_EXCEEDED
             reason = "no answer in time" if is_late else f"{error.code().name}: {error.details()}"
             last = OSError(f"{one.endpoint}: {reason}")
-        else:
-            yield from found
-            return
     raise last
 
 

@@ -62,23 +62,18 @@ def certificate(url: str) -> Iterator[Check]:
     parts = urlsplit(url)
     if parts.scheme != "https" or parts.hostname is None:
         return
-    yield served_certificate("certificate that the server shows", parts.hostname, parts.port or 443, RENEWAL)
-
-
-def served_certificate(what: str, host: str, port: int, action: str) -> Check:
-    """Raises OSError."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
     with (
-        socket.create_connection((host, port), CALL_S) as plain,
-        context.wrap_socket(plain, server_hostname=host) as secure,
+        socket.create_connection((parts.hostname, parts.port or 443), CALL_S) as plain,
+        context.wrap_socket(plain, server_hostname=parts.hostname) as secure,
     ):
         shown = secure.getpeercert(binary_form=True)
     if shown is None:
         raise OSError("the server shows no certificate")
     found = x509.load_der_x509_certificate(shown)
-    ends = found.not_valid_after_utc
-    return checks.certificate(what, found.not_valid_before_utc, ends, datetime.now(UTC), action)
+    lasts, now = (found.not_valid_before_utc, found.not_valid_after_utc), datetime.now(UTC)
+    yield checks.certificate("certificate that the server shows", *lasts, now, RENEWAL)
 
 
 def _state(answer: httpx.Response) -> Iterator[Check]:

@@ -1,11 +1,9 @@
 """Gauges of a server: what is cheap to ask for is asked in each scrape, what needs an answer from elsewhere in
 the background.
 
-Gauges of the count of all partitions, and of nodes that they keep replicas on.
-
-What each member of the metastore says of itself, asked in the background.
-
-When certificates expire: of those that a process uses, and of the files that it would read next.
+There are those of all partitions and of the nodes that they keep replicas on, of the mirror and the stores, of
+operations, of each member of the metastore, and of certificates: of those that a process uses, and of the files
+that it would read next.
 """
 
 from __future__ import annotations
@@ -244,31 +242,21 @@ class ServerGauges:
             self._measures.replace(Metric.NODE_STORE_SERVER_UP, (((node,), up) for node, up in shown))
 
 
-class OperationGauges:
-    def __init__(self, mirror: KeyspaceMirror, operations: OpenOperations, measures: Measures) -> None:
-        self._mirror = mirror
-        self._operations = operations
-        self._measures = measures
-
-    async def run(self) -> None:
-        """Until cancelled."""
-        await self._mirror.loaded()
-        while True:
-            self.look()
-            await asyncio.sleep(LOOK_S)
-
-    def look(self) -> None:
-        operations = self._operations.all()
-        put, now_s = self._measures.set, time.time()
+async def follow_operations(mirror: KeyspaceMirror, keyspace: Keyspace, measures: Measures) -> None:
+    """Until cancelled."""
+    open_operations, put = OpenOperations(mirror, keyspace), measures.set
+    await mirror.loaded()
+    while True:
+        operations, now_s = open_operations.all(), time.time()
         states = Counter(operation.state for operation in operations)
-        self._measures.replace(
-            Metric.OPERATIONS, (((state.value,), states[state]) for state in OperationState if states[state])
-        )
+        shown = (((state.value,), states[state]) for state in OperationState if states[state])
+        measures.replace(Metric.OPERATIONS, shown)
         tallies = [operation.tally for operation in operations]
         oldest = min((operation.started_ms for operation in operations), default=None)
         put(Metric.OPERATION_OLDEST_SECONDS, max(now_s - oldest / 1_000, 0) if oldest is not None else 0)
         put(Metric.OPERATION_PARTITIONS_LEFT, sum(max(tally.total - tally.done, 0) for tally in tallies))
         put(Metric.OPERATION_BYTES_LEFT, sum(max(tally.bytes_total - tally.bytes_done, 0) for tally in tallies))
+        await asyncio.sleep(LOOK_S)
 
 
 async def follow_catalog(snapshot: Callable[[], Awaitable[object]], measures: Measures) -> None:
@@ -319,29 +307,18 @@ def background_probe(background: Background, measures: Measures) -> Callable[[],
     return probe
 
 
-def line_probe(line: Line, measures: Measures) -> Callable[[], None]:
-    """Statements that wait, and that run."""
-
-    def probe() -> None:
-        measures.set(Metric.STATEMENTS_WAITING, line.waiting)
-        measures.set(Metric.STATEMENTS_RUNNING, line.running)
-
-    return probe
+def put_waiting(line: Line, connections: ConnectionPlaces, measures: Measures) -> None:
+    """Statements that wait, and that run; connections that are open."""
+    measures.set(Metric.STATEMENTS_WAITING, line.waiting)
+    measures.set(Metric.STATEMENTS_RUNNING, line.running)
+    measures.set(Metric.HTTP_CONNECTIONS, connections.open)
 
 
-def disk_probe(directory: Path, measures: Measures) -> Callable[[], None]:
+def put_disk(directory: Path, measures: Measures) -> None:
     """The disk of a node's data directory."""
-
-    def probe() -> None:
-        usage = shutil.disk_usage(directory)
-        measures.set(Metric.NODE_DISK_FREE, usage.free)
-        measures.set(Metric.NODE_DISK_SIZE, usage.total)
-
-    return probe
-
-
-def connections_probe(connections: ConnectionPlaces, measures: Measures) -> Callable[[], None]:
-    return lambda: measures.set(Metric.HTTP_CONNECTIONS, connections.open)
+    usage = shutil.disk_usage(directory)
+    measures.set(Metric.NODE_DISK_FREE, usage.free)
+    measures.set(Metric.NODE_DISK_SIZE, usage.total)
 
 
 PERIOD_S = 15.0

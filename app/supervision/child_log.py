@@ -1,7 +1,5 @@
-"""The log of one child: what it writes comes through a pipe, and goes into a file of a bounded size.
-
-What a child writes, as lines of one form: ours as they are, etcd's with our names, other text as events.
-"""
+"""The log of one child: what it writes comes through a pipe, and goes into a file of a bounded size as lines of
+one form. Ours stay as they are, etcd's get our names, and other text becomes events."""
 
 from __future__ import annotations
 

@@ -91,12 +91,10 @@ class Child:
 
     def ask_to_stop(self) -> None:
         self._restart_at = None
-        if self.pid is not None and self._process is not None:
-            self._process.send_signal(signal.SIGTERM)
+        self._send(signal.SIGTERM)
 
     def kill(self) -> None:
-        if self.pid is not None and self._process is not None:
-            self._process.kill()
+        self._send(signal.SIGKILL)
 
     def sight(self) -> Sight:
         """What it showed of itself since the last call."""
@@ -104,12 +102,15 @@ class Child:
 
     def dump(self) -> None:
         """Its stacks go to its log; a child that is stopped goes on for that, with the dump first."""
-        if self.pid is not None and self._process is not None:
-            self._process.send_signal(DUMP_SIGNAL)
-            self._process.send_signal(signal.SIGCONT)
+        self._send(DUMP_SIGNAL, signal.SIGCONT)
 
     def has_ended(self) -> bool:
         return self._process is None or self._process.poll() is not None
+
+    def _send(self, *signals: int) -> None:
+        if self._process is not None and self._process.returncode is None:
+            for number in signals:
+                self._process.send_signal(number)
 
     def _start(self, now: float) -> bool:
         self._restart_at = None

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import json
-import re
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from enum import IntEnum
 from pathlib import Path
 from typing import Any
 
 from app.configuration.local_server import TARGETS_FILE
-from app.configuration.node_settings import profiles_of
+from app.configuration.node_settings import NODE_NAME, profiles_of
 from app.configuration.settings import METASTORE_QUOTA_MB, Settings
 from app.supervision.installation_state import PORTS_PER_MEMBER, STORE_PORTS, LocalLogin, Ports, UpError
 from rebalance.hosting.child import ETCD, PYTHON, SPARK, SYSTEM
@@ -20,7 +19,6 @@ from rebalance.hosting.tls import TlsFiles, tls_flags
 
 REGIONS = ("EU", "US")
 DEFAULT_PROFILES = ("default", "ssd", "bulk=store")
-NODE_NAME = re.compile(r"[A-Za-z0-9_.-]{1,63}")
 COMPACT_AFTER = "10m"
 ANY_HOST = ("0.0.0.0", "::")
 
@@ -177,7 +175,7 @@ def plan_children(
         env={
             **SERVER_MEMORY,
             **_tls_settings(tls),
-            **_login_settings(https, login),
+            **({} if https is None or login is None else _login_settings(https, login)),
             **_scrape_settings(login),
             "ZONEKEEPER_METASTORE_QUOTA_MB": str(METASTORE_QUOTA_MB),
             "ZONEKEEPER_METRICS_TARGETS": str(directory / TARGETS_FILE),
@@ -186,17 +184,10 @@ def plan_children(
     metastore = ChildSpec(
         "etcd", etcd_command(etcd, directory / "etcd", ports, tls), StopRank.METASTORE, logs / "etcd.log", ETCD
     )
-    agents = (
-        _node_child(node, directory, endpoint, ports.nodes[node.name], options.member_limit, etcd)
-        for node in options.nodes
-    )
-    more = {**_tls_settings(tls), **_scrape_settings(login)}
-    silence_s = options.node_silence_s
-    return (
-        metastore,
-        server,
-        *(replace(agent, env={**agent.env, **more}, silence_s=silence_s) for agent in agents),
-    )
+    # One etcd for all: members of one group must not differ in their minor version.
+    env = {"ZONEKEEPER_ETCD": etcd, **_tls_settings(tls), **_scrape_settings(login)}
+    agents = (_node_child(node, directory, ports, options, env) for node in options.nodes)
+    return metastore, server, *agents
 
 
 def _tls_settings(tls: TlsFiles) -> dict[str, str]:
@@ -208,9 +199,7 @@ def _tls_settings(tls: TlsFiles) -> dict[str, str]:
     }
 
 
-def _login_settings(https: TlsFiles | None, login: LocalLogin | None) -> dict[str, str]:
-    if https is None or login is None:
-        return {}
+def _login_settings(https: TlsFiles, login: LocalLogin) -> dict[str, str]:
     return {
         "ZONEKEEPER_HTTPS_CERTIFICATE": str(https.certificate),
         "ZONEKEEPER_HTTPS_KEY": str(https.key),
@@ -247,24 +236,25 @@ def etcd_command(binary: str, data: Path, ports: Ports, tls: TlsFiles | None = N
 
 
 def _node_child(
-    node: NodeSpec, directory: Path, endpoint: str, block: range, member_limit: int, etcd: str
+    node: NodeSpec, directory: Path, ports: Ports, options: UpOptions, env: Mapping[str, str]
 ) -> ChildSpec:
+    block = ports.nodes[node.name]
     # A block chosen under a smaller limit stays as it is (its ports are in memberships): it sets the limit.
-    limit = min(member_limit, max(1, (len(block) - STORE_PORTS) // PORTS_PER_MEMBER))
+    limit = min(options.member_limit, max(1, (len(block) - STORE_PORTS) // PORTS_PER_MEMBER))
     return ChildSpec(
         name=node.name,
         argv=(
             *zonectl("node", "--name", node.name, "--profiles", ",".join(node.profiles)),
             *("--attributes", json.dumps(dict(node.attributes), sort_keys=True)),
             *("--host", "127.0.0.1", "--ports", f"{block.start}-{block.stop - 1}"),
-            *("--member-limit", str(limit), "--metastore", endpoint),
+            *("--member-limit", str(limit), "--metastore", f"127.0.0.1:{ports.etcd_client}"),
             *("--data-dir", str(directory / "nodes" / node.name)),
         ),
         rank=StopRank.NODE,
         log=directory / "logs" / f"{node.name}.log",
         inherited=NODE_INHERITS,
-        # The same for all: members of one group must not differ in their minor version.
-        env={"ZONEKEEPER_ETCD": etcd},
+        env=env,
+        silence_s=options.node_silence_s,
         # Its members stop one after another where there are many.
         grace_s=8.0,
     )

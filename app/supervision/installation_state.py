@@ -81,7 +81,7 @@ class DataDirectory:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.forget_run()
+        (self.path / "run.json").unlink(missing_ok=True)
         self._lock.release()
 
     def write_run(self, addresses: Addresses, pids: Mapping[str, int]) -> None:
@@ -94,9 +94,6 @@ class DataDirectory:
             "children": dict(pids),
         }
         write_file(self.path / "run.json", json.dumps(body, indent=2))
-
-    def forget_run(self) -> None:
-        (self.path / "run.json").unlink(missing_ok=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -244,17 +241,14 @@ def choose_login(directory: Path, requested: bool | None, host: str) -> LoginRul
             "leave it out, or choose another --data-dir"
         )
     if requested is False or (requested is None and earlier is False):
-        if not _is_loopback(host):
+        try:
+            is_near = is_loopback(host)
+        except OSError as error:
+            raise UpError(f"the address {host} is not known: {error}") from error
+        if not is_near:
             raise UpError(f"--no-auth is for the loopback address, and others reach {host}: use --auth")
         return LoginRule(False)
     return LoginRule(True, is_new=has_data and earlier is not True)
-
-
-def _is_loopback(host: str) -> bool:
-    try:
-        return is_loopback(host)
-    except OSError as error:
-        raise UpError(f"the address {host} is not known: {error}") from error
 
 
 def choose_etcd(directory: Path, path: Path | None) -> EtcdBinary:

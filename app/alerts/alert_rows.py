@@ -54,6 +54,12 @@ Predicate = Callable[[InstallationFacts], Findings | None]
 """None: unknown."""
 
 
+_SILENT = "It is neither fired nor kept firing by Prometheus: NoServer or TargetMissing fires instead."
+_OLD = (
+    f"{_SILENT} A server whose mirror is old goes on saying what it saw last, so nothing is resolved by that."
+)
+
+
 @dataclass(frozen=True, slots=True)
 class AlertRow:
     """``cause`` and ``part``: how readiness names the condition, from its first moment on; with ``is_ordinary``
@@ -67,8 +73,8 @@ class AlertRow:
     for_s: int
     summary: str
     promql: str
-    absent: str
     holds: Predicate | None = None
+    absent: str = _OLD
     of_mirror: bool = True
     label: str = ""
     cause: Cause = Cause.OTHER
@@ -88,10 +94,6 @@ class AlertRow:
         return self.holds(facts)
 
 
-_SILENT = "It is neither fired nor kept firing by Prometheus: NoServer or TargetMissing fires instead."
-_OLD = (
-    f"{_SILENT} A server whose mirror is old goes on saying what it saw last, so nothing is resolved by that."
-)
 _OF_NODES = (
     "A node whose metrics are not scraped says nothing: TargetMissing fires. Servers judge by what it registers"
     " and by its members."
@@ -106,7 +108,6 @@ LEVEL_ROWS = (
         "Partitions have no majority of their voters, so they take no writes.",
         "max by (zone) (zonekeeper_zone_partitions_without_majority) > 0"
         " or max(zonekeeper_partitions_lost) > 0",
-        _OLD,
         conditions.partition_without_majority,
         label="zone",
         cause=Cause.NO_MAJORITY,
@@ -119,7 +120,6 @@ LEVEL_ROWS = (
         120,
         "A node that zones or replicas need is down.",
         "max by (node) (zonekeeper_node_up) == 0",
-        _OLD,
         conditions.node_down,
         label="node",
         cause=Cause.NODE_DOWN,
@@ -132,7 +132,6 @@ LEVEL_ROWS = (
         300,
         "Partitions have fewer replicas than their zone asks for, and none is on its way.",
         "max by (zone) (zonekeeper_zone_partitions_replicas_missing) > 0",
-        _OLD,
         conditions.replicas_missing,
         label="zone",
         cause=Cause.REPLICAS_MISSING,
@@ -145,7 +144,6 @@ LEVEL_ROWS = (
         600,
         "Partitions serve with fewer replicas in order than wanted, and nothing moves.",
         "max by (zone) (zonekeeper_zone_partitions_degraded) > 0",
-        _OLD,
         conditions.partition_degraded,
         label="zone",
         cause=Cause.DEGRADED,
@@ -158,7 +156,6 @@ LEVEL_ROWS = (
         300,
         "A replica is broken: its process does not stay, or its data cannot be read.",
         "max by (zone) (zonekeeper_zone_partitions_replicas_broken) > 0",
-        _OLD,
         conditions.replica_broken,
         label="zone",
         cause=Cause.MEMBER_FAILED,
@@ -171,7 +168,6 @@ LEVEL_ROWS = (
         180,
         "A living node's store server is down, so its replicas serve no requests.",
         "max by (node) (zonekeeper_node_store_server_up) == 0",
-        _OLD,
         conditions.store_server_down,
         label="node",
         cause=Cause.SERVER_DOWN,
@@ -186,8 +182,8 @@ LEVEL_ROWS = (
         "max by (node) (zonekeeper_node_members_without_space) > 0"
         " or min by (node) (zonekeeper_node_disk_free_bytes / zonekeeper_node_disk_size_bytes) < "
         f"{DISK_FULL_SHARE:g}",
-        _OF_NODES,
         conditions.disk_full,
+        _OF_NODES,
         label="node",
         cause=Cause.DISK_FULL,
         part=InstallationPart.NODES,
@@ -199,7 +195,6 @@ LEVEL_ROWS = (
         60,
         "No controller leads, so nothing is placed or moved.",
         "max(zonekeeper_controller_present) == 0",
-        _OLD,
         conditions.no_controller,
         cause=Cause.NO_LEADER,
         part=InstallationPart.CONTROLLER,
@@ -211,7 +206,6 @@ LEVEL_ROWS = (
         300,
         "Spark takes no placements; the controller computes them itself.",
         "max(zonekeeper_spark_up) == 0 and max(zonekeeper_controller_present) == 1",
-        _OLD,
         conditions.spark_away,
         cause=Cause.SPARK_DOWN,
         part=InstallationPart.SPARK,
@@ -224,8 +218,8 @@ LEVEL_ROWS = (
         30,
         "The metastore does not answer: statements are taken, and nothing else happens.",
         "min(zonekeeper_metastore_up) == 0",
-        _SILENT,
         conditions.metastore_unreachable,
+        _SILENT,
         of_mirror=False,
         cause=Cause.METASTORE_UNAVAILABLE,
         part=InstallationPart.METASTORE,
@@ -237,7 +231,6 @@ LEVEL_ROWS = (
         30,
         "etcd has no space left and refuses every write.",
         'max(zonekeeper_etcd_alarms{alarm="NOSPACE"}) > 0',
-        _OLD,
         conditions.metastore_space,
         cause=Cause.METASTORE_FULL,
         part=InstallationPart.METASTORE,
@@ -249,7 +242,6 @@ LEVEL_ROWS = (
         30,
         "Catalog and metastore do not belong together, so nothing is written.",
         "max(zonekeeper_stores_agree) == 0",
-        _OLD,
         conditions.divergence,
         cause=Cause.STORES_DIFFER,
         part=InstallationPart.METASTORE,
@@ -261,7 +253,6 @@ LEVEL_ROWS = (
         0,
         "A move has made no progress for 10 minutes, and no pause or limit explains it.",
         "max by (operation) (zonekeeper_operation_still_seconds) > 0",
-        _OLD,
         conditions.move_stuck,
         label="operation",
         cause=Cause.MOVE_STUCK,
@@ -274,8 +265,8 @@ LEVEL_ROWS = (
         60,
         "A catalog version has not reached the metastore.",
         f"max(zonekeeper_relay_lag_seconds) >= {conditions.RELAY_LATE_S:.0f}",
-        _SILENT,
         conditions.relay_lag,
+        _SILENT,
         of_mirror=False,
         cause=Cause.OUTBOX_LATE,
         part=InstallationPart.QUEUE,
@@ -287,8 +278,8 @@ LEVEL_ROWS = (
         30,
         "The catalog does not answer: no statement is taken.",
         "min(zonekeeper_catalog_up) == 0",
-        _SILENT,
         conditions.catalog_unreachable,
+        _SILENT,
         of_mirror=False,
         cause=Cause.CATALOG_UNAVAILABLE,
         part=InstallationPart.CATALOG,
@@ -301,8 +292,8 @@ LEVEL_ROWS = (
         "A certificate that a process has loaded, or its authority, expires within seven days.",
         'floor(min by (process) (zonekeeper_certificate_expiry_timestamp_seconds{source="loaded"} - time())'
         f" / 86400) < {conditions.CERTIFICATE_S / 86_400:.0f}",
-        "A process that is not scraped says nothing: TargetMissing fires. Servers judge by what it registers.",
         conditions.certificate_expires,
+        "A process that is not scraped says nothing: TargetMissing fires. Servers judge by what it registers.",
         label="process",
         cause=Cause.CERTIFICATE_EXPIRES,
         part=InstallationPart.SERVER,
@@ -359,12 +350,14 @@ def _slow(histogram: str, within_s: str) -> str:
 
 def _failures(name: str, what: str, counter: str) -> AlertRow:
     summary = f"More than one {what} in a thousand fails, by the installation's fault."
-    return AlertRow(name, Severity.PAGE, AlertGroup.SERVICE, 0, summary, _failed(counter), _UNUSED)
+    return AlertRow(name, Severity.PAGE, AlertGroup.SERVICE, 0, summary, _failed(counter), absent=_UNUSED)
 
 
 def _latency(name: str, what: str, histogram: str, within_s: str) -> AlertRow:
     summary = f"More than one {what} in a hundred takes longer than {within_s} s."
-    return AlertRow(name, Severity.PAGE, AlertGroup.SERVICE, 0, summary, _slow(histogram, within_s), _UNUSED)
+    return AlertRow(
+        name, Severity.PAGE, AlertGroup.SERVICE, 0, summary, _slow(histogram, within_s), absent=_UNUSED
+    )
 
 
 PROMETHEUS_ROWS = (
@@ -379,7 +372,7 @@ PROMETHEUS_ROWS = (
         60,
         "No server is scraped: the state of the installation is unknown.",
         'absent(zonekeeper_build_info{role="server"})',
-        "It fires: absence is what it is about.",
+        absent="It fires: absence is what it is about.",
     ),
     AlertRow(
         "TargetMissing",
@@ -388,7 +381,7 @@ PROMETHEUS_ROWS = (
         120,
         "A process that Prometheus knows is not scraped.",
         'up{job="zonekeeper"} == 0',
-        "Nothing fires: Prometheus knows no target. NoServer fires instead.",
+        absent="Nothing fires: Prometheus knows no target. NoServer fires instead.",
         label="instance",
     ),
     AlertRow(
@@ -398,7 +391,7 @@ PROMETHEUS_ROWS = (
         0,
         "Always fires. When it stops, alerts no longer arrive.",
         "vector(1)",
-        "It needs no series.",
+        absent="It needs no series.",
     ),
 )
 

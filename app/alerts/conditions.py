@@ -90,24 +90,24 @@ def _each(label: str, counts: Mapping[str, int] | None, one: str, many: str) -> 
     }
 
 
+def _in_zones(counts: Mapping[str, int] | None, so: str) -> Findings | None:
+    return _each("zone", counts, f"partition {so} in zone", f"partitions {so} in zone")
+
+
 def partition_without_majority(facts: InstallationFacts) -> Findings | None:
-    of = "without a majority of voters in zone"
-    return _each("zone", facts.without_majority, f"partition {of}", f"partitions {of}")
+    return _in_zones(facts.without_majority, "without a majority of voters")
 
 
 def partition_degraded(facts: InstallationFacts) -> Findings | None:
-    of = "with fewer replicas in order than wanted in zone"
-    return _each("zone", facts.degraded, f"partition {of}", f"partitions {of}")
+    return _in_zones(facts.degraded, "with fewer replicas in order than wanted")
 
 
 def replicas_missing(facts: InstallationFacts) -> Findings | None:
-    of = "with fewer replicas than wanted in zone"
-    return _each("zone", facts.replicas_missing, f"partition {of}", f"partitions {of}")
+    return _in_zones(facts.replicas_missing, "with fewer replicas than wanted")
 
 
 def replica_broken(facts: InstallationFacts) -> Findings | None:
-    of = "with a broken replica in zone"
-    return _each("zone", facts.replicas_broken, f"partition {of}", f"partitions {of}")
+    return _in_zones(facts.replicas_broken, "with a broken replica")
 
 
 def store_server_down(facts: InstallationFacts) -> Findings:

@@ -6,7 +6,8 @@ from __future__ import annotations
 import asyncio
 import time
 import uuid
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Annotated, Any
@@ -32,6 +33,7 @@ from app.contract.keys import (
 )
 from app.contract.zones import PartitionBody, Roles
 from app.metrics.outcomes import measured_put
+from app.security.standing import while_allowed
 from catalog.core.errors import ErrorKind, RefusedError, StatementError, StoreError
 from catalog.core.zone import Zone
 from rebalance.core.keyspace.keys import PartitionId
@@ -90,6 +92,17 @@ _KINDS = {
     AnswerCode.TOO_MANY: ErrorKind.PARTITION_BUSY,
 }
 """Of what store servers refuse."""
+_FAILURES: Mapping[type[Exception], ErrorKind] = {
+    GenerationRefusedError: ErrorKind.WRONG_GENERATION,
+    NobodyAskedError: ErrorKind.PARTITION_UNAVAILABLE,
+    GroupFullError: ErrorKind.PARTITION_FULL,
+    ReplicaBehindError: ErrorKind.REPLICA_BEHIND,
+}
+_REFUSALS: Mapping[type[Exception], ErrorKind] = {
+    ValueRefusedError: ErrorKind.INVALID_REQUEST,
+    OperationAbandonedError: ErrorKind.OPERATION_ABANDONED,
+    RevisionGoneError: ErrorKind.REVISION_GONE,
+}
 
 OperationId = Annotated[
     str | None,
@@ -189,27 +202,14 @@ async def _written(
     services.require_metastore()
     known_zone = await services.zone(zone)
     partition = _partition(known_zone, key)
-    with measured_put(services.metrics):
+    with measured_put(services.metrics), _told(ErrorKind.OUTCOME_UNKNOWN):
+        writing = services.router.put(
+            partition, key, value, options.operation, limit_s=deadline.left_s, terms=options.terms
+        )
         try:
-            writing = services.router.put(
-                partition, key, value, options.operation, limit_s=deadline.left_s, terms=options.terms
-            )
-            written = await services.while_allowed(writing)
-        except (OutcomeUnknownError, StatementError) as error:
+            written = await while_allowed(services.watch, writing)
+        except StatementError as error:
             raise StoreError(ErrorKind.OUTCOME_UNKNOWN, str(error)) from error
-        except GenerationRefusedError as error:
-            raise StoreError(ErrorKind.WRONG_GENERATION, str(error)) from error
-        except (StoreRefusedError, NobodyAskedError) as error:
-            raise _refusal(error) from error
-        except GroupFullError as error:
-            raise StoreError(ErrorKind.PARTITION_FULL, str(error)) from error
-        except ValueRefusedError as error:
-            raise RefusedError(ErrorKind.INVALID_REQUEST, str(error)) from error
-        except ConditionFailedError as error:
-            kind = ErrorKind.KEY_EXISTS if error.wants_absence else ErrorKind.REVISION_CHANGED
-            raise RefusedError(kind, str(error)) from error
-        except OperationAbandonedError as error:
-            raise RefusedError(ErrorKind.OPERATION_ABANDONED, str(error)) from error
     return JSONResponse(
         {
             "zone": known_zone.name,
@@ -256,7 +256,7 @@ async def get(
     if read is not ReadFrom.LEADER and services.router.is_store(partition):
         message = f"zone {known_zone.name} is kept by store servers, which answer at the primary: read=leader"
         raise RefusedError(ErrorKind.INVALID_REQUEST, message)
-    try:
+    with _told(ErrorKind.PARTITION_UNAVAILABLE):
         if read is ReadFrom.LEADER:
             datum = await services.router.get(partition, key, limit_s=deadline.left_s)
             value, answer = datum.value, dict[str, Any](revision=datum.revision)
@@ -264,26 +264,29 @@ async def get(
             choice = ReplicaChoice(read.value)
             copy = await services.router.read_at(partition, key, point, choice, deadline.left_s)
             value, answer = copy.value, _of_replica(copy)
-    except OutcomeUnknownError as error:
-        raise StoreError(ErrorKind.PARTITION_UNAVAILABLE, str(error)) from error
-    except GenerationRefusedError as error:
-        raise StoreError(ErrorKind.WRONG_GENERATION, str(error)) from error
-    except (StoreRefusedError, NobodyAskedError) as error:
-        raise _refusal(error) from error
-    except ReplicaBehindError as error:
-        raise StoreError(ErrorKind.REPLICA_BEHIND, str(error)) from error
-    except RevisionGoneError as error:
-        raise RefusedError(ErrorKind.REVISION_GONE, str(error)) from error
     if value is None:
         raise RefusedError(ErrorKind.KEY_NOT_FOUND, f'zone {known_zone.name} has no key "{key}"')
     head = {"zone": known_zone.name, "key": key, "partition": partition.partition}
     return JSONResponse({**head, "value": value.decode(errors="replace"), **answer})
 
 
-def _refusal(error: StoreRefusedError | NobodyAskedError) -> StoreError:
-    """Whatever has no kind of its own passes by itself."""
-    kind = _KINDS.get(error.code) if isinstance(error, StoreRefusedError) else None
-    return StoreError(kind or ErrorKind.PARTITION_UNAVAILABLE, str(error))
+@contextmanager
+def _told(unknown: ErrorKind) -> Iterator[None]:
+    """Errors of groups and store servers as clients know them. ``unknown``: of an outcome that nobody knows."""
+    try:
+        yield
+    except OutcomeUnknownError as error:
+        raise StoreError(unknown, str(error)) from error
+    except ConditionFailedError as error:
+        kind = ErrorKind.KEY_EXISTS if error.wants_absence else ErrorKind.REVISION_CHANGED
+        raise RefusedError(kind, str(error)) from error
+    except StoreRefusedError as error:
+        # Whatever has no kind of its own passes by itself.
+        raise StoreError(_KINDS.get(error.code, ErrorKind.PARTITION_UNAVAILABLE), str(error)) from error
+    except tuple(_FAILURES) as error:
+        raise StoreError(_FAILURES[type(error)], str(error)) from error
+    except tuple(_REFUSALS) as error:
+        raise RefusedError(_REFUSALS[type(error)], str(error)) from error
 
 
 def _read_point(read: ReadFrom, at_revision: int | None, at_time: datetime | None) -> ReadPoint:
@@ -395,7 +398,7 @@ async def verify(zone: ZoneName, body: VerifyRequest, services: ServicesOf) -> R
     async def check_all() -> list[dict[str, Any]]:
         return await asyncio.gather(*map(check, numbers))
 
-    partitions = await services.while_allowed(check_all())
+    partitions = await while_allowed(services.watch, check_all())
     return JSONResponse(
         {
             "zone": known_zone.name,

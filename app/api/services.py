@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any
 
 from fastapi import Depends, Request
 
@@ -38,8 +38,6 @@ from rebalance.core.keyspace.records import ProcessRole
 from rebalance.data.zone_router import ZoneRouter
 from rebalance.groups.calls.group_checks import CopyReader
 from rebalance.metastore.mirror import KeyspaceMirror
-
-T = TypeVar("T")
 
 SEEN_S = 2.0
 
@@ -82,10 +80,6 @@ class Services:
     watch: StandingWatch | None = None
     """None: nobody has to log in."""
     metrics: Exposition = field(default_factory=lambda: Exposition((ProcessRole.SERVER,)))
-
-    async def while_allowed(self, work: Coroutine[Any, Any, T]) -> T:
-        """``work`` that takes long, which ends with an error when the caller may not go on."""
-        return await (work if self.watch is None else self.watch.during(work))
 
     async def zone(self, name: str) -> Zone:
         """Of those that who asks may see. Raises RefusedError (ZONE_NOT_FOUND), StoreError."""

@@ -44,7 +44,6 @@ from app.api.document import documented_api
 from app.api.services import Services
 from app.bootstrap.catalog_administrators import renew_token
 from app.bootstrap.composition import ProcessFrame
-from app.bootstrap.metrics import measure_server
 from app.bootstrap.protection import certificate_of, trust_of, with_login
 from app.bootstrap.scrape_entry import scraped_url, shown_by
 from app.bootstrap.server_services import ServerParts, open_services
@@ -56,19 +55,31 @@ from app.edge.headers import CONSOLE as PATH
 from app.edge.headers import DOCS
 from app.edge.trust import url_of
 from app.edge.uvicorn_server import listen, places_of, serve_http
+from app.metrics.gauges import (
+    LoopLag,
+    MirrorAge,
+    PartitionGauges,
+    ServerGauges,
+    certificate_probe,
+    follow_catalog,
+    follow_members,
+    follow_operations,
+    put_waiting,
+)
 from app.metrics.request_meter import RequestMeter
 from app.metrics.scrape_door import ScrapeDoor
 from app.process.build import own_version
 from app.process.logs import configure
 from app.security.token_secrets import ScrapeToken
 from app.sql.engine.executor import trim_catalog
+from app.sql.statements.statement_line import StatementLine
 from app.views.processes import scrape_targets
 from rebalance.controllers.clock import SteadyClock
 from rebalance.controllers.ring_events import RingStandby
 from rebalance.core.keyspace.keys import Keyspace
 from rebalance.core.keyspace.records import ProcessRole
 from rebalance.hosting.background import Background, Work
-from rebalance.hosting.client_connections import StrangerShare
+from rebalance.hosting.client_connections import ConnectionPlaces, StrangerShare
 from rebalance.hosting.tls import LoadedCertificate
 from rebalance.metastore.level_gate import within_level
 from rebalance.metastore.mirror import KeyspaceMirror
@@ -212,7 +223,7 @@ async def serve(
             apis["API over TLS"] = serve_at(doors.https, shown, tls=doors.certificate.server_context)
         works = {
             **_works(frame, stores, parts, doors),
-            **measure_server(frame, stores, connections, doors.certificate, parts.line),
+            **_measured(frame, stores, connections, doors.certificate, parts.line),
             **dict(_chosen_works(frame, stores, parts.services, console)),
         }
         if controllers:
@@ -275,6 +286,35 @@ def _chosen_works(
         yield "console", partial(console.run, services)
     if services.watch is not None:
         yield "standing watch", services.watch.run
+
+
+def _measured(
+    frame: ProcessFrame,
+    stores: ServerStores,
+    connections: ConnectionPlaces,
+    certificate: LoadedCertificate | None,
+    line: StatementLine,
+) -> dict[str, Work]:
+    """What a server tells besides; the works must run beside it."""
+    metrics, metastore, keyspace, mirror = frame.metrics, frame.metastore, frame.keyspace, stores.mirror
+    age = MirrorAge(mirror, metastore, metrics)
+    gauges = ServerGauges(metrics, mirror, keyspace, stores.views, stores.guard, stores.relay, age)
+    for probe in gauges.probes():
+        metrics.ask(probe)
+    metrics.ask(PartitionGauges(stores.count, metrics).probe)
+    metrics.ask(partial(put_waiting, line, connections, metrics))
+    if certificate is not None:
+        metrics.ask(certificate_probe("api", certificate, metrics))
+    lag = LoopLag(metrics)
+    metrics.ask(lag.probe)
+    quota = frame.settings.metastore_quota_mb << 20
+    return {
+        "metrics: event loop": lag.run,
+        "metrics: mirror": age.run,
+        "metrics: operations": partial(follow_operations, mirror, keyspace, metrics),
+        "metrics: catalog": partial(follow_catalog, stores.catalog.snapshot, metrics),
+        "metrics: metastore": partial(follow_members, metastore, metrics, quota),
+    }
 
 
 async def _run(

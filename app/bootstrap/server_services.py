@@ -24,8 +24,7 @@ from app.security.statement_policy import check_complete
 from app.sql.engine.calls import Procedures
 from app.sql.engine.operation_reverse import OperationReverse
 from app.sql.engine.sql_engine import SqlEngine
-from app.sql.engine.statement_gate import StatementGate
-from app.sql.engine.statement_jobs import StatementJobs
+from app.sql.engine.statement_jobs import StatementGate, StatementJobs
 from app.sql.query.sandbox_pool import QueryLimits, SandboxPool
 from app.sql.statements.script_reader import ScriptReader
 from app.sql.statements.statement_line import StatementLine

@@ -1,7 +1,5 @@
-"""A data node's settings as the agent needs them.
-
-How a node names its storage profiles, and with each what keeps its groups.
-"""
+"""A data node's settings as the agent needs them: its name, attributes and ports, and its storage profiles,
+with each what keeps its groups."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Settings: environment (``ZONEKEEPER_*``) -> one value object. Command-line options override them.
-
-Ranges of ports as people write them.
-"""
+"""Settings: environment (``ZONEKEEPER_*``) -> one value object. Command-line options override them."""
 
 from __future__ import annotations
 

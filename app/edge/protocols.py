@@ -1,15 +1,13 @@
-"""uvicorn's HTTP protocol within limits, of which it has none itself: a time for headers, a body that is read
-for whoever asks for it, and parts so small that no connection keeps the event loop for long.
+"""uvicorn's protocols within limits, of which they have none themselves. HTTP gets a time for headers, a body
+that is read for whoever asks for it, and parts so small that no connection keeps the event loop for long. On
+WebSockets strangers keep their places, and messages are read in small parts.
 
 What has arrived waits here. The parser gets the bytes of a head as they come, and those of a body while the
 application waits for them, which it does once it knows who sends them. From an answer's beginning on, what is
 left of its request's body is dropped without being read. Until somebody logs in on a connection, what comes
-waits for its turn among all strangers (``StrangerShare``), and no more is read meanwhile. Of the two parsers
-it is h11: the other one, faster by far, bounds neither headers nor what is between chunks, and what is bounded
+waits for its turn among all strangers (``StrangerShare``), and no more is read meanwhile. Of the two parsers it
+is h11: the other one, faster by far, bounds neither headers nor what is between chunks, and what is bounded
 costs little here, too.
-
-uvicorn's WebSockets within limits, of which it has none itself: strangers keep their places, and messages
-are read in small parts.
 """
 
 from __future__ import annotations

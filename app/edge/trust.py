@@ -1,7 +1,5 @@
-"""Whom the server believes: names and origins that are its own, and proxies that speak for others.
-
-The addresses that a server tells its clients of.
-"""
+"""Trust: names and origins that are the server's own, and proxies that speak for others; and the addresses that
+a server tells its clients of."""
 
 from __future__ import annotations
 

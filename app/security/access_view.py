@@ -1,8 +1,5 @@
-"""What a server knows of users, privileges and tokens: read from the catalog, and never older than two seconds
-as long as that answers.
-
-A value of the catalog that may be a second old, and is read again behind the requests that use it.
-"""
+"""Users, privileges and tokens as a server knows them: read from the catalog, and never older than two seconds
+as long as that answers. A value may be a second old, and is read again behind the requests that use it."""
 
 from __future__ import annotations
 

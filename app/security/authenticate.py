@@ -21,7 +21,7 @@ from app.requests.context import Login, logged_in
 from app.security.access_view import AccessView
 from app.security.console_door import SECURE_SCHEMES, ConsoleDoor
 from app.security.login_check import LoginCheck, read_credential, refuse, uncached
-from app.security.policy import SEE_SYSTEM, Subject, is_surface
+from app.security.policy import SEE_SYSTEM, is_surface
 from app.security.session_view import SessionView
 from app.security.standing import StandingWatch
 from catalog.core.authorisation import SYSTEM, Caller, Grants, Principal, Privilege, role
@@ -160,14 +160,10 @@ class Authentication:
         client = scope.get("client")
         login = await self._check.login(credential, client[0] if client else "")
         if is_surface(scope["path"]):
-            await self._require(login, *SEE_SYSTEM)
+            decision = login.caller.decide(await self._access.grants(), SEE_SYSTEM[0], SYSTEM)
+            if not decision.is_allowed:
+                raise RefusedError(ErrorKind.PRIVILEGE_MISSING, decision.reason)
         return await self._named(login, scope, fields)
-
-    async def _require(self, login: Login, privilege: Privilege, subject: Subject) -> None:
-        assert subject is Subject.SYSTEM, "files and pages belong to no zone"
-        decision = login.caller.decide(await self._access.grants(), privilege, SYSTEM)
-        if not decision.is_allowed:
-            raise RefusedError(ErrorKind.PRIVILEGE_MISSING, decision.reason)
 
     async def _named(self, login: Login, scope: Scope, fields: Fields) -> Login:
         """X-Trino-User is a claim: who is logged in decides, and may name another user with IMPERSONATE.

@@ -101,13 +101,14 @@ class LocalAuthority:
         if self.is_for_clients:
             uses.append(ExtendedKeyUsageOID.CLIENT_AUTH)
         names = [x509.DNSName(HOST), *(x509.IPAddress(ip_address(each)) for each in ADDRESSES)]
+        issuer = x509.AuthorityKeyIdentifier.from_issuer_public_key(signer.public_key())
         end = min(now + self.life, authority.not_valid_after_utc)
         certificate = (
             _builder(_name(f"Zonekeeper {self.folder.name}"), authority.subject, key, now, end)
             .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
             .add_extension(x509.SubjectAlternativeName(names), critical=False)
             .add_extension(x509.ExtendedKeyUsage(uses), critical=False)
-            .add_extension(_key_id_of(signer), critical=False)
+            .add_extension(issuer, critical=False)
             .sign(signer, hashes.SHA256())
         )
         replace_privately(self.files.key, _pem(key))
@@ -181,10 +182,6 @@ def _builder(
 
 def _name(text: str) -> x509.Name:
     return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, text)])
-
-
-def _key_id_of(signer: ec.EllipticCurvePrivateKey) -> x509.AuthorityKeyIdentifier:
-    return x509.AuthorityKeyIdentifier.from_issuer_public_key(signer.public_key())
 
 
 def _pem(key: ec.EllipticCurvePrivateKey) -> bytes:

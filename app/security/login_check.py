@@ -77,7 +77,7 @@ def _basic(value: str) -> PasswordCredential:
     try:
         user, colon, password = base64.b64decode(value, validate=True).decode().partition(":")
     except (binascii.Error, ValueError):
-        raise ValueError("Authorization: Basic is followed by user:password in UTF-8, as base64") from None
+        user = colon = ""
     if not colon or not user:
         raise ValueError("Authorization: Basic is followed by user:password in UTF-8, as base64")
     return PasswordCredential(user, password)

@@ -159,7 +159,8 @@ class StandingWatch:
         caller = standing.login.caller
         missing = await self._revoked(caller.held(standing.grants), caller.held(grants))
         if missing:
-            standing.end(_refusal(standing.login, missing))
+            message = f"{_named(*missing[0])} was revoked from {caller.principal} meanwhile"
+            standing.end(RefusedError(ErrorKind.PRIVILEGE_MISSING, message))
         else:
             standing.grants = grants
 
@@ -185,11 +186,6 @@ def _of_user(standing: _Standing, grants: Grants) -> RefusedError | None:
     return None
 
 
-def _refusal(login: Login, missing: list[tuple[Privilege, GrantObject]]) -> RefusedError:
-    message = f"{_named(*missing[0])} was revoked from {login.caller.principal} meanwhile"
-    return RefusedError(ErrorKind.PRIVILEGE_MISSING, message)
-
-
 def _named(privilege: Privilege, target: GrantObject) -> str:
     return f"{privilege.value} ON {'the zone' if target.zone_id is not None else target.kind.value}"
 
@@ -197,3 +193,8 @@ def _named(privilege: Privilege, target: GrantObject) -> str:
 def _end(watched: Iterable[_Standing], error: StatementError) -> None:
     for standing in watched:
         standing.end(error)
+
+
+async def while_allowed(watch: StandingWatch | None, work: Coroutine[Any, Any, T], stays: str = "") -> T:
+    """``work`` that takes long, as ``StandingWatch.during``; None: nobody has to log in."""
+    return await (work if watch is None else watch.during(work, stays))

@@ -194,13 +194,8 @@ def called_zone(snapshot: CatalogSnapshot, call: Call) -> Zone | None:
     return next(filter(None, map(snapshot.zone, spellings(call.zone.value))), None)
 
 
-def without_zone(snapshot: CatalogSnapshot, zone: Zone) -> CatalogSnapshot:
-    """The catalog as somebody sees it who may not see the zone: ids and version are the same."""
-    return only_zones(snapshot, [other for other in snapshot.zones if other is not zone])
-
-
 def only_zones(snapshot: CatalogSnapshot, zones: Iterable[Zone]) -> CatalogSnapshot:
-    """The catalog with these of its zones, and their tables."""
+    """The catalog with these of its zones, and their tables; ids and version are the same."""
     left = tuple(zones)
     ids = {zone.zone_id for zone in left}
     default = snapshot.default_zone_id if snapshot.default_zone_id in ids else None
@@ -238,7 +233,7 @@ def _authorised_on(
 ) -> CatalogSnapshot:
     decision = caller.decide(snapshot.grants, need.privilege, zone_object(zone.zone_id))
     if decision.access is Permission.HIDDEN:
-        return without_zone(snapshot, zone)
+        return only_zones(snapshot, [other for other in snapshot.zones if other is not zone])
     if not decision.is_allowed:
         raise _missing(decision.reason.replace("the zone", f"ZONE {zone.name}"), position)
     return snapshot

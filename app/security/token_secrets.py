@@ -1,9 +1,6 @@
-"""Secrets that are made here and shown once.
-
-The token of scrapers: whoever shows it reads what processes measure, and may do nothing else.
-
-It is in a file, and in no catalog: scrapes are answered while the catalog is away.
-"""
+"""Secrets that are made here and shown once, and the token of scrapers: whoever shows that reads what processes
+measure, and may do nothing else. It is in a file, and in no catalog: scrapes are answered while the catalog is
+away."""
 
 from __future__ import annotations
 

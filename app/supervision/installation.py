@@ -1,7 +1,5 @@
-"""``zonectl up``: everything on one machine, restarted when it dies, gone when this process is.
-
-The link that opens the console logged in, made by the server for whoever holds the token of ``up``.
-"""
+"""``zonectl up``: everything on one machine, restarted when it dies, gone when this process is. The link that
+opens the console logged in is made by the server, for whoever holds the token of ``up``."""
 
 from __future__ import annotations
 

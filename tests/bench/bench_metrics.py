@@ -17,7 +17,7 @@ from app.counts.partition_count import PartitionCount
 from app.metrics.exposition import Exposition
 from app.metrics.gauges import PartitionGauges
 from app.sql.engine.sql_engine import SqlEngine
-from app.sql.engine.statement_gate import StatementGate
+from app.sql.engine.statement_jobs import StatementGate
 from app.sql.statements.results import SessionContext
 from app.sql.statements.statement_meter import StatementMeter
 from app.sql.views.view_snapshot import ViewSources

@@ -14,7 +14,7 @@ from app.bootstrap.server_stores import member_counts
 from app.sql.engine.calls import Procedures
 from app.sql.engine.executor import CatalogExecutor
 from app.sql.engine.sql_engine import SqlEngine
-from app.sql.engine.statement_gate import StatementGate
+from app.sql.engine.statement_jobs import StatementGate
 from app.sql.query.sandbox_pool import QueryLimits, SandboxPool
 from app.sql.statements.results import ResultSet, SessionContext
 from app.sql.statements.script_reader import ScriptReader

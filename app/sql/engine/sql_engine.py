@@ -13,10 +13,11 @@ from functools import partial
 
 from app.requests.context import current_caller
 from app.requests.request_audit import Audit
+from app.security.standing import while_allowed
 from app.security.statement_policy import authorise_call
 from app.sql.engine.calls import Procedures, call_details
 from app.sql.engine.executor import CatalogExecutor
-from app.sql.engine.statement_gate import StatementGate
+from app.sql.engine.statement_jobs import StatementGate
 from app.sql.plan.change_plan import (
     ChangePlan,
     PlanId,
@@ -31,7 +32,7 @@ from app.sql.plan.explain import explain_partition
 from app.sql.query.sandbox_pool import SandboxPool
 from app.sql.statements.results import QueryResult, ResultSet, ScriptError, SessionContext, StatementResult
 from app.sql.statements.script_reader import to_the_end
-from app.sql.statements.statement_meter import kind_of, kind_of_command, kinds_of
+from app.sql.statements.statement_meter import kind_of, kind_of_type
 from app.sql.views.show import describe_table, describe_zone, show
 from app.sql.views.system_views import PASSING, SYSTEM_VIEWS
 from app.sql.views.view_registry import (
@@ -55,7 +56,6 @@ from catalog.core.authorisation import SYSTEM, Privilege
 from catalog.core.errors import ErrorKind, RefusedError, StatementError, StoreError
 from catalog.core.messages import Command
 from catalog.core.snapshot import Topology
-from catalog.ports import VersionRecord
 from parser.queries import (
     Call,
     Ddl,
@@ -146,7 +146,7 @@ class SqlEngine:
         async with self._meter.statement() as measured, self._line.turn():
             try:
                 pieces = await self._reader.script(sql)
-                measured.kinds = kinds_of(pieces)
+                measured.kinds = tuple(kind_of(piece.statement) for piece in pieces)
                 if not pieces:
                     raise nothing_found(sql)
                 queries = await self._prepare_all(pieces)
@@ -165,7 +165,7 @@ class SqlEngine:
         async with self._meter.statement() as measured, self._line.turn():
             try:
                 commands = await self._reader.changes(sql)
-                measured.kinds = tuple(map(kind_of_command, commands))
+                measured.kinds = tuple(kind_of_type(type(command)) for command in commands)
             except StatementError as error:
                 raise ScriptError(error, ()) from error
             return await self._catalog.run(commands, self._nodes(), base_version)
@@ -176,7 +176,7 @@ class SqlEngine:
         Raises RefusedError (PLAN_CHANGED) with what is different, and ScriptError."""
         async with self._meter.statement() as measured, self._line.turn():
             commands, plan = await self._read_plan(sql, plan_id)
-            measured.kinds = tuple(map(kind_of_command, commands))
+            measured.kinds = tuple(kind_of_type(type(command)) for command in commands)
             return await self._catalog.run(commands, self._nodes(), plan.plan_id.catalog_version)
 
     async def plan(self, files: Sequence[DdlFile], prune: Sequence[str]) -> CatalogPlan:
@@ -203,9 +203,11 @@ class SqlEngine:
     ) -> tuple[tuple[Command, ...], ChangePlan]:
         if plan_id is not None:
             planned = PlanId.parse(plan_id)
-            version = (await self._catalog.snapshot()).version
+            catalog, caller = await self._catalog.snapshot(), current_caller()
+            version = catalog.version
+            may_read = caller is None or caller.may(catalog.grants, Privilege.AUDIT, SYSTEM)
             # Statements that were carried out meanwhile may not stand a second time: no error of theirs.
-            refuse_version(planned, version, await self._history_for_caller(version))
+            refuse_version(planned, version, await self._catalog.history(version) if may_read else ())
             if not sql:
                 refuse_other(planned, None)
         self._require_loaded()
@@ -214,15 +216,6 @@ class SqlEngine:
         if plan_id is not None:
             refuse_other(planned, plan.plan_id)
         return commands, plan
-
-    async def _history_for_caller(self, version: int) -> Sequence[VersionRecord]:
-        """The statements that led to the version, for whoever may read them."""
-        caller = current_caller()
-        if caller is not None:
-            grants = (await self._catalog.snapshot()).grants
-            if not caller.may(grants, Privilege.AUDIT, SYSTEM):
-                return ()
-        return await self._catalog.history(version)
 
     async def _authorise(self, pieces: Sequence[QueryPiece], queries: Mapping[int, PreparedQuery]) -> None:
         """All of a script's statements. Raises StatementError with the statement's number."""
@@ -364,7 +357,7 @@ class SqlEngine:
 
         is_cheap = query.is_simple and all(view.is_short for view in views)
         running = self._sandbox.run(query, load, is_cheap=is_cheap, time_zone=session.time_zone)
-        answer = await self._gate.while_allowed(running)
+        answer = await while_allowed(self._gate.watch, running)
         permit = permits[-1]
         return replace(answer, catalog_version=permit.catalog.version, held=permit.shown)
 

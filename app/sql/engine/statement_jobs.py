@@ -16,7 +16,7 @@ import random
 import re
 import time
 import uuid
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeVar
 
@@ -25,10 +25,11 @@ import structlog
 from app.requests.context import current_actor, current_caller, current_principal, current_scope
 from app.requests.errors import problem
 from app.security.standing import StandingWatch
-from app.sql.engine.statement_gate import StatementGate
 from app.sql.statements.results import HELD, QueryResult, ScriptError, ShownResult
+from app.sql.statements.script_reader import ScriptReader
 from app.sql.statements.statement_ids import numbered
-from app.sql.statements.statement_line import StatementTurn, accepted
+from app.sql.statements.statement_line import StatementLine, StatementTurn, accepted
+from app.sql.statements.statement_meter import StatementMeter
 from catalog.core.authorisation import SYSTEM, Privilege
 from catalog.core.credentials import scope_text
 from catalog.core.errors import ErrorKind, RefusedError, StatementError, StoreError
@@ -137,6 +138,17 @@ _STATEMENT_ID = re.compile(r"[0-9a-f]{32}")
 
 
 @dataclass(frozen=True, slots=True)
+class StatementGate:
+    """The gate that statements pass, however they came. ``reader`` is closed with the engine; in ``line``
+    statements wait for their turn. ``watch`` None: nobody has to log in."""
+
+    reader: ScriptReader = field(default_factory=ScriptReader)
+    line: StatementLine = field(default_factory=StatementLine)
+    meter: StatementMeter = field(default_factory=StatementMeter)
+    watch: StandingWatch | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class JobLimits:
     """``lease_s`` exceeds what a store may take to come back; ``kept_s`` is how long results are there.
     ``for_data_max``: statements that are to wait for data, which may take days; ``for_data_of_address`` leaves
@@ -175,10 +187,6 @@ class RunningJob:
     committed: Callable[[], Awaitable[tuple[CommittedStatement, ...]]] = field(init=False)
     """The catalog versions that the work has made so far."""
     watch: StandingWatch | None = None
-
-    async def while_allowed(self, work: Coroutine[Any, Any, T], stays: str) -> T:
-        """``work``, which ends with an error when the sender may not go on. ``stays``: what is done already."""
-        return await (work if self.watch is None else self.watch.during(work, stays))
 
     async def run_unless_canceled(
         self, work: Awaitable[T], timeout_s: float | None = None

@@ -1,15 +1,13 @@
 """Zones and tables as a set of DDL files wants them, and the statements that lead there from the live catalog.
 
 The files are the whole truth of what they create: an option that they leave out has its default. Their
-statements are run, each behind those that make what it names, on a catalog with
-nothing but the default zone and the zones that the files use without creating them; what stands there in the
-end is desired. Planning compares definitions and knows no history, so a plan that was carried out is followed
-by an empty one.
+statements are run as one sequence, in which nothing is used before it is made, on a catalog with nothing but
+the default zone and the zones that the files use without creating them; what stands there in the end is
+desired. Planning compares definitions and knows no history, so a plan that was carried out is followed by an
+empty one.
 
 What the engine cannot change (partitions, storage profiles, a table's zone or key, ...) is a conflict: it is
 reported, and nothing is changed at all.
-
-A set of DDL files as one sequence of commands, in which nothing is used before it is made.
 
 Which file comes first says nothing: a statement that names a zone or a table comes behind the one that makes
 it, wherever that is written. Where no name decides, files count in the order of their names, and statements as
@@ -77,12 +75,8 @@ class FileCommand:
     command: SchemaCommand
 
 
-@dataclass(frozen=True, slots=True)
-class _Thing:
-    """A zone or a table, by its name."""
-
-    is_table: bool
-    name: str
+_Thing = tuple[bool, str]
+"""A table, or else a zone; and its name."""
 
 
 def read_files(
@@ -107,7 +101,7 @@ def read_files(
                     raise ParseError(ErrorKind.STATEMENT_NOT_SUPPORTED, message, command.position)
                 if not isinstance(command, ParseError):
                     read.append(FileCommand(file, command))
-                elif piece.text or not _is_blank(file.text):
+                elif piece.text or next(split_script(file.text, OWN_TEXT), None) is not None:
                     raise command
         except ParseError as error:
             raise DdlFileError(file, error) from error
@@ -165,30 +159,26 @@ def _waits(commands: Sequence[FileCommand]) -> list[set[int]]:
 
 def _made(command: SchemaCommand) -> _Thing | None:
     if isinstance(command, CreateZone | CreateTable):
-        return _Thing(isinstance(command, CreateTable), command.name.text)
-    return _Thing(False, command.new_name.text) if isinstance(command, RenameZone) else None
+        return isinstance(command, CreateTable), command.name.text
+    return (False, command.new_name.text) if isinstance(command, RenameZone) else None
 
 
 def _needed(command: SchemaCommand) -> _Thing | None:
     if isinstance(command, CreateTable):
-        return None if command.zone is None else _Thing(False, command.zone.text)
+        return None if command.zone is None else (False, command.zone.text)
     if isinstance(command, CreateZone):
         return None
-    return _Thing(isinstance(command, TableCommand), command.name.text)
+    return isinstance(command, TableCommand), command.name.text
 
 
 def zones_to_know(commands: Sequence[FileCommand]) -> frozenset[str]:
     """The zones that the commands use and do not make: those of the catalog, if it has them."""
     named = (_needed(statement.command) for statement in commands if isinstance(statement.command, _USES_ZONE))
     made = {_made(statement.command) for statement in commands}
-    return frozenset(thing.name for thing in named if thing is not None and thing not in made)
+    return frozenset(thing[1] for thing in named if thing is not None and thing not in made)
 
 
 _USES_ZONE = (CreateTable, AlterZone, SetDefaultZone)
-
-
-def _is_blank(text: str) -> bool:
-    return next(split_script(text, OWN_TEXT), None) is None
 
 
 def _check(file: DdlFile, count: int, limit: int, what: str) -> None:
@@ -304,7 +294,10 @@ def plan_changes(
     may_drop = _pattern_of(prune)
     dropped_zones = [zone for zone in doomed_zones if may_drop(zone.name)]
     dropped_tables = [table for table in doomed_tables if may_drop(_zone_name(live, table))]
-    changes += [_drop_table(table) for table in dropped_tables]
+    changes += [
+        PlannedChange(DesiredAction.DROP, "table", table.name, render(DropTable(Name(table.name))))
+        for table in dropped_tables
+    ]
     for zone in desired.zones:
         _plan_zone(live.zone(zone.name), zone, quorum_of, changes, conflicts)
     before = live.default_zone
@@ -334,10 +327,6 @@ def _pattern_of(names: Sequence[str]) -> Callable[[str], bool]:
 def _zone_name(catalog: CatalogSnapshot, table: Table) -> str:
     zone = catalog.zone_of(table)
     return zone.name if zone is not None else ""
-
-
-def _drop_table(table: Table) -> PlannedChange:
-    return PlannedChange(DesiredAction.DROP, "table", table.name, render(DropTable(Name(table.name))))
 
 
 def _plan_zone(

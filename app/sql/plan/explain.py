@@ -1,9 +1,8 @@
-"""``EXPLAIN <ddl>``: what a statement would change, computed and not done.
+"""``EXPLAIN <ddl>``: what a statement would change, computed and not done; and ``EXPLAIN PARTITION zone.n``:
+for every node, whether it holds the partition, and why or why not.
 
-The parameters come from the same judge as the statement's, what moves from ``app.sql.plan.forecast``. Nothing
-is written anywhere.
-
-``EXPLAIN PARTITION zone.n``: for every node, whether it holds the partition, and why or why not.
+The parameters of a change come from the same judge as the statement's, what moves from
+``app.sql.plan.forecast``. Nothing is written anywhere.
 """
 
 from __future__ import annotations
@@ -60,8 +59,7 @@ def explain_change(change: Change, forecast: Forecast | None, snapshot: SystemSn
         rows += _of_zone(change, forecast, snapshot)
     elif change.entries:
         rows.append(_nothing_moves())
-    answer = result(COLUMNS, rows)
-    return ResultSet(columns=answer.columns, rows=answer.rows, warnings=change.warnings)
+    return replace(result(COLUMNS, rows), warnings=change.warnings)
 
 
 def plan_row(plan_id: str) -> Row:

@@ -282,26 +282,18 @@ def _list(kind: Any) -> WireType:
     return WireType(f"array({inner.name})", f"{inner.carrier}[]", convert, inner.is_cast)
 
 
-def _struct(kind: Any) -> WireType:
-    fields = [(name, _inner(child)) for name, child in kind.children]
+def _row(kind: Any) -> WireType:
+    """Python has a dictionary of a struct, in the order of its fields, and a tuple of one without names."""
+    is_named, fields = kind.id == "struct", [(name, _inner(child)) for name, child in kind.children]
 
-    def convert(value: dict[str, Any]) -> list[Any]:
-        return [_value(value[name], inner.convert) for name, inner in fields]
+    def convert(value: dict[str, Any] | Sequence[Any]) -> list[Any]:
+        items = value.values() if isinstance(value, dict) else value
+        return [_value(item, inner.convert) for item, (_, inner) in zip(items, fields, strict=True)]
 
-    names = ", ".join(f"{_identifier(name)} {inner.name}" for name, inner in fields)
-    carrier = ", ".join(f"{_quoted(name)} {inner.carrier}" for name, inner in fields)
-    return WireType(f"row({names})", f"STRUCT({carrier})", convert, any(inner.is_cast for _, inner in fields))
-
-
-def _tuple(kind: Any) -> WireType:
-    fields = [_inner(child) for _, child in kind.children]
-
-    def convert(value: Sequence[Any]) -> list[Any]:
-        return [_value(item, inner.convert) for item, inner in zip(value, fields, strict=True)]
-
-    names = ", ".join(inner.name for inner in fields)
-    carrier = ", ".join(inner.carrier for inner in fields)
-    return WireType(f"row({names})", f"TUPLE({carrier})", convert, any(inner.is_cast for inner in fields))
+    names = ", ".join(f"{_identifier(name)} {inner.name}" if is_named else inner.name for name, inner in fields)
+    carriers = (f"{_quoted(name)} {inner.carrier}" if is_named else inner.carrier for name, inner in fields)
+    carrier = f"{'STRUCT' if is_named else 'TUPLE'}({', '.join(carriers)})"
+    return WireType(f"row({names})", carrier, convert, any(inner.is_cast for _, inner in fields))
 
 
 def _map(kind: Any) -> WireType:
@@ -337,8 +329,8 @@ def _quoted(name: str) -> str:
 _NESTED: dict[str, Callable[[Any], WireType]] = {
     "list": _list,
     "array": _list,
-    "struct": _struct,
-    "tuple": _tuple,
+    "struct": _row,
+    "tuple": _row,
     "map": _map,
 }
 _PLAIN: dict[str, tuple[str, Convert]] = {

@@ -18,7 +18,6 @@ from parser.queries import (
     ExplainDdl,
     ExplainPartition,
     Query,
-    QueryPiece,
     Show,
     Statement,
 )
@@ -40,17 +39,8 @@ _WORDS: tuple[tuple[type | tuple[type, ...], str], ...] = (
 def kind_of(statement: Statement) -> str:
     """As people call it: the first words of the statement."""
     if isinstance(statement, Ddl):
-        return kind_of_command(statement.command)
+        return kind_of_type(type(statement.command))
     return next((word for types, word in _WORDS if isinstance(statement, types)), OTHER)
-
-
-def kinds_of(pieces: Sequence[QueryPiece]) -> tuple[str, ...]:
-    """Of the statements of a script."""
-    return tuple(kind_of(piece.statement) for piece in pieces)
-
-
-def kind_of_command(command: Command) -> str:
-    return kind_of_type(type(command))
 
 
 def kind_of_type(kind: type[Command]) -> str:

@@ -16,6 +16,7 @@ from urllib.parse import quote_plus
 
 from app.requests.context import acting, current_actor, current_caller
 from app.requests.errors import problem
+from app.security.standing import while_allowed
 from app.sql.engine.statement_jobs import (
     DONE_PAGE,
     NOT_APPLIED_PAGE,
@@ -99,7 +100,8 @@ def statement_work(sql: str, session: TrinoSession, engine: StatementEngine, pro
             job.progress = _partitions(shown(result.zone_id, version))
             await job.report((head,), warnings)
             stays = f"catalog version {version} stays, and its data keeps moving"
-            await job.while_allowed(_converged(job, shown, result.zone_id, version, deadline, stays), stays)
+            waiting = _converged(job, shown, result.zone_id, version, deadline, stays)
+            await while_allowed(job.watch, waiting, stays)
         page = NOT_APPLIED_PAGE if result.applied is False else DONE_PAGE
         return LoggedOutcome(
             StatementState.SUCCEEDED, (head,), (page,), warnings=warnings, progress=job.progress

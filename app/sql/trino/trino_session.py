@@ -1,13 +1,11 @@
-"""Statements about the session (PREPARE, USE, SET SESSION, ...): recognised by their first words.
+"""The session of the SQL protocol: what its headers say, its properties, and the statements about it (PREPARE,
+USE, SET SESSION, ...), which are recognised by their first words.
 
 Parameters are put into a prepared text as literals: each ``?`` that is a sign of its own (one
 inside a string, a quoted name or a comment is none) is replaced by the canonical text of a literal that was
 parsed as such, so a value can never become anything but a value.
 
-What the headers of the SQL protocol say of a session, and the properties that a session has.
-
-DESCRIBE INPUT and DESCRIBE OUTPUT of a prepared statement, as an engine that runs it with nothing known.
-
+DESCRIBE INPUT and DESCRIBE OUTPUT of a prepared statement are an engine that runs it with nothing known.
 Drivers ask for both before they bind values. A parameter's type is decided by the value that comes, so it is
 ``unknown``. The columns of a query are had by running it with NULL for each parameter; what changes zones has
 none and is not run.

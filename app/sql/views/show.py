@@ -46,11 +46,10 @@ def show(statement: Show, snapshot: SystemSnapshot, registry: ViewRegistry) -> R
     if statement.kind is ShowKind.COLUMNS:
         assert statement.name is not None
         return _like(statement, describe_table(statement.name, snapshot, registry))
+    if statement.kind in (ShowKind.NODES, ShowKind.USERS, ShowKind.ROLES):
+        return _like(statement, _view(statement.kind.value, snapshot, registry))
     answers: dict[ShowKind, Callable[[], ResultSet]] = {
         ShowKind.ZONES: lambda: _zones(snapshot),
-        ShowKind.NODES: lambda: _view("NODES", snapshot, registry),
-        ShowKind.USERS: lambda: _view("USERS", snapshot, registry),
-        ShowKind.ROLES: lambda: _view("ROLES", snapshot, registry),
         ShowKind.GRANTS: lambda: _grants(statement, snapshot, registry),
         ShowKind.TABLES: lambda: _tables(statement, snapshot, registry),
         ShowKind.PARTITIONS: lambda: _partitions(statement, snapshot),
@@ -207,7 +206,7 @@ def describe_zone(name: QueryName, snapshot: SystemSnapshot) -> ResultSet:
         ("CONSENSUS_SIZE", sizes.voters, "replicas that vote, in each partition"),
         ("LEARNERS", max(0, sizes.replicas - sizes.voters), "replicas that do not vote, in each partition"),
         ("DATA_NODES", ", ".join(sizes.data_nodes), f"{len(sizes.data_nodes)}"),
-        ("IS_DEFAULT", str(zone == snapshot.default_zone).lower(), ""),
+        ("IS_DEFAULT", str(zone == snapshot.catalog.default_zone).lower(), ""),
         ("TABLES", ", ".join(tables), ""),
         ("CATALOG_VERSION", version, "that made the zone what it is"),
         ("ZONE_STATE", snapshot.views.zone_state(zone.zone_id), ""),

@@ -1,11 +1,6 @@
-"""Rows of the views that are about partitions: states and assignments.
-
-Rows of the views that are about operations.
-
-Rows of the views of store servers: their exchanges, and what each of them says of its copies.
-
-Rows of the views of users, roles and grants. Of a password they only say whether there is one.
-"""
+"""Rows of the views: of partitions, their states and assignments; of operations; of store servers, their
+exchanges and what each of them says of its copies; and of users, roles and grants. Of a password they only say
+whether there is one."""
 
 from __future__ import annotations
 

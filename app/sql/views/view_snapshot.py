@@ -1,12 +1,10 @@
-"""What a query sees: one catalog version and one metastore revision, neither of which changes any more.
+"""The snapshot that a query sees: one catalog version and one metastore revision, neither of which changes any
+more.
 
 Made in the event loop, read in a worker thread. Both numbers are shown (``SYSTEM.SNAPSHOT``), because the two
 stores are read one after the other: the keyspace is never older than what the catalog's version had published
-when it was read, and may already know a later one.
-
-What views are made of besides the catalog.
-
-Threads in which rows of views are made, so that a zone of 65,000 partitions delays nobody.
+when it was read, and may already know a later one. Rows of views are made in threads of their own, so that a
+zone of 65,000 partitions delays nobody (``ViewThreads``).
 """
 
 from __future__ import annotations
@@ -159,11 +157,6 @@ class SystemSnapshot:
             if isinstance(configuration, ConfigurationRecord):
                 sizes[number] = configuration.size_bytes
         return sizes
-
-    @cached_property
-    def default_zone(self) -> Zone | None:
-        """The zone of tables that name none; None until there is one."""
-        return self.catalog.default_zone
 
 
 async def _no_copies() -> tuple[ServerCopies, ...]:

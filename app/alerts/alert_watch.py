@@ -11,6 +11,7 @@ import asyncio
 import time
 from collections import Counter
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 from functools import partial
 
 import structlog
@@ -55,33 +56,28 @@ async def _until_lost() -> None:
     await asyncio.Event().wait()
 
 
+@dataclass(eq=False)
 class AlertWatch:
     """``name``: of this server, among those that campaign. ``divisor`` shortens every time alike: for trials.
     ``send`` (None: there is no webhook) gets what fires and what was resolved lately, without what is silenced,
     after each look, where this server is the one to send; it must return at once."""
 
-    def __init__(
-        self,
-        facts: Callable[[], Awaitable[InstallationFacts]],
-        metastore: Metastore,
-        mirror: KeyspaceMirror,
-        keyspace: Keyspace,
-        name: str,
-        *,
-        divisor: float = 1.0,
-        send: Sent | None = None,
-        measures: Measures = NO_MEASURES,
-    ) -> None:
-        self._facts = facts
-        self._metastore = metastore
-        self._mirror = mirror
-        self._keyspace = keyspace
-        self.silences = Silences(metastore, mirror, keyspace)
-        self._leadership = ControllerLeadership(metastore, keyspace, name, LEASE_S, keyspace.alert_sender)
-        self._pause_s = max(JUDGE_S / divisor, JUDGE_LEAST_S)
-        self._for_ms = partial(for_ms, divisor=divisor)
-        self._send = send
-        self._measures = measures
+    facts: Callable[[], Awaitable[InstallationFacts]]
+    metastore: Metastore
+    mirror: KeyspaceMirror
+    keyspace: Keyspace
+    name: str
+    divisor: float = 1.0
+    send: Sent | None = None
+    measures: Measures = NO_MEASURES
+
+    def __post_init__(self) -> None:
+        self.silences = Silences(self.metastore, self.mirror, self.keyspace)
+        self._leadership = ControllerLeadership(
+            self.metastore, self.keyspace, self.name, LEASE_S, self.keyspace.alert_sender
+        )
+        self._pause_s = max(JUDGE_S / self.divisor, JUDGE_LEAST_S)
+        self._for_ms = partial(for_ms, divisor=self.divisor)
         self._alerts: Alerts = {}
         self._has_adopted = False
         self.judged_ms = 0
@@ -95,7 +91,7 @@ class AlertWatch:
     @property
     def ended(self) -> tuple[Alert, ...]:
         """The last that were resolved, the newest first."""
-        stored = read(self._mirror.get(self._keyspace.ended_alerts), AlertRecord.decode)
+        stored = read(self.mirror.get(self.keyspace.ended_alerts), AlertRecord.decode)
         kept = stored.alerts if isinstance(stored, AlertRecord) else ()
         return ended(kept, self._alerts.values())
 
@@ -109,7 +105,7 @@ class AlertWatch:
 
     async def look(self) -> None:
         """Once: reads the facts, judges, and stores and sends where that is this server's turn."""
-        facts = await self._facts()
+        facts = await self.facts()
         self._adopt()
         before, now_ms = self._alerts, time.time_ns() // 1_000_000
         self._alerts = judge(before, findings_of(facts), self._for_ms, now_ms)
@@ -119,26 +115,26 @@ class AlertWatch:
         has_metastore = facts.metastore == OK
         if self._leadership.is_leader and has_metastore:
             await self._store()
-        if self._send is not None and (self._leadership.is_leader or not has_metastore):
+        if self.send is not None and (self._leadership.is_leader or not has_metastore):
             begun = (alert for alert in self.alerts if alert.state is not AlertState.PENDING)
             silences = self.silences.now()
-            await self._send(tuple(alert for alert in begun if is_told(alert, silences)))
+            await self.send(tuple(alert for alert in begun if is_told(alert, silences)))
 
     def _measure(self, facts: InstallationFacts) -> None:
         firing = [alert for alert in self._alerts.values() if alert.state is AlertState.FIRING]
         counts = Counter(BY_NAME[alert.name].severity for alert in firing)
         series = ((severity, counts[severity]) for severity in (Severity.PAGE, Severity.TICKET))
-        self._measures.replace(Metric.ALERTS_FIRING, (((each.value,), count) for each, count in series))
-        self._measures.set(Metric.OPERATIONS_STUCK, len(facts.stuck_moves))
+        self.measures.replace(Metric.ALERTS_FIRING, (((each.value,), count) for each, count in series))
+        self.measures.set(Metric.OPERATIONS_STUCK, len(facts.stuck_moves))
         stuck = sorted(facts.stuck_moves.items(), key=lambda item: item[1], reverse=True)[:STUCK_SHOWN_MAX]
-        self._measures.replace(
+        self.measures.replace(
             Metric.OPERATION_STILL_SECONDS, (((operation,), still_s) for operation, still_s in stuck)
         )
 
     def _adopt(self) -> None:
-        if not self._mirror.is_loaded:
+        if not self.mirror.is_loaded:
             return
-        stored = read(self._mirror.get(self._keyspace.alerts), AlertRecord.decode)
+        stored = read(self.mirror.get(self.keyspace.alerts), AlertRecord.decode)
         if isinstance(stored, AlertRecord):
             self._alerts = adopted(self._alerts, stored.by_key, is_first=not self._has_adopted)
         self._has_adopted = True
@@ -162,8 +158,8 @@ class AlertWatch:
             return AlertRecord(now).encode() if len(now) > len(kept) or now[:1] != kept[:1] else None
 
         try:
-            await update_key(self._metastore, self._keyspace.alerts, changed)
-            await update_key(self._metastore, self._keyspace.ended_alerts, with_ended)
+            await update_key(self.metastore, self.keyspace.alerts, changed)
+            await update_key(self.metastore, self.keyspace.ended_alerts, with_ended)
         except MetastoreError as error:
             log.info("alerts not stored", error=str(error))
 

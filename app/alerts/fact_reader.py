@@ -7,6 +7,7 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import suppress
+from dataclasses import dataclass
 
 from app.alerts.conditions import InstallationFacts
 from app.counts.open_operations import OpenOperations
@@ -75,31 +76,24 @@ SEEN_S = 1.0
 """For so long the mirror is waited for."""
 
 
+@dataclass(eq=False)
 class FactReader:
     """``snapshot`` reads the catalog. ``divisor`` shortens the time after which a move without progress is
     stuck: for trials."""
 
-    def __init__(
-        self,
-        snapshot: Callable[[], Awaitable[object]],
-        metastore: Metastore,
-        mirror: KeyspaceMirror,
-        count: PartitionCount,
-        keyspace: Keyspace,
-        guard: StoreGuard,
-        relay: OutboxRelay,
-        divisor: float = 1.0,
-    ) -> None:
-        self._snapshot = snapshot
-        self._metastore = metastore
-        self._mirror = mirror
-        self._views = KeyspaceViews(mirror, keyspace)
-        self._count = count
-        self._keyspace = keyspace
-        self._guard = guard
-        self._relay = relay
-        self._operations = OpenOperations(mirror, keyspace)
-        self._stuck_early_ms = round(STUCK_MS - STUCK_MS / divisor)
+    snapshot: Callable[[], Awaitable[object]]
+    metastore: Metastore
+    mirror: KeyspaceMirror
+    count: PartitionCount
+    keyspace: Keyspace
+    guard: StoreGuard
+    relay: OutboxRelay
+    divisor: float = 1.0
+
+    def __post_init__(self) -> None:
+        self._views = KeyspaceViews(self.mirror, self.keyspace)
+        self._operations = OpenOperations(self.mirror, self.keyspace)
+        self._stuck_early_ms = round(STUCK_MS - STUCK_MS / self.divisor)
         self._current_s: float | None = None
         self._hearing = MetastoreHearing(time.monotonic())
 
@@ -108,14 +102,14 @@ class FactReader:
         event loop stays free."""
         asked_s, answers = asyncio.get_running_loop().time(), list[int]()
         catalog, metastore = await asyncio.gather(
-            state_of(self._snapshot(), answer_s), self._heard(answers, answer_s)
+            state_of(self.snapshot(), answer_s), self._heard(answers, answer_s)
         )
         if answers:
             await self._compare(answers[0], asked_s, seen_s)
-        state, count, tally = self._guard.state, self._count, self._count.tally
+        state, count, tally = self.guard.state, self.count, self.count.tally
         is_counted = count.counted_at is not None
-        leader = self._mirror.value(self._keyspace.controller_leader)
-        engine = read(self._mirror.get(self._keyspace.engine_status), EngineRecord.decode)
+        leader = self.mirror.value(self.keyspace.controller_leader)
+        engine = read(self.mirror.get(self.keyspace.engine_status), EngineRecord.decode)
         told = engine if isinstance(engine, EngineRecord) and leader is not None else EngineRecord("", "")
         return InstallationFacts(
             catalog=catalog,
@@ -127,7 +121,7 @@ class FactReader:
             spark_message=told.message,
             divergence=state.divergence.reason if state is not None and state.divergence is not None else "",
             metastore_full=state.full if state is not None else "",
-            relay_lag_s=self._relay.lag_s(),
+            relay_lag_s=self.relay.lag_s(),
             certificates=self._certificates(),
             without_majority=tally.unserved() if is_counted else None,
             replicas_missing=tally.by_zone(lambda facts: facts.is_short) if is_counted else None,
@@ -139,7 +133,7 @@ class FactReader:
             full_disks=dict(tally.full) if is_counted else None,
             full_nodes=frozenset(name for name, record in self._processes() if record.disk_full),
             servers_down=tuple(name for name, is_up in servers_up(self._views).items() if not is_up),
-            nodes=sum(1 for _ in self._mirror.below(self._keyspace.nodes)),
+            nodes=sum(1 for _ in self.mirror.below(self.keyspace.nodes)),
             stuck_moves=self._stuck_moves(utc_now_ms()),
         )
 
@@ -164,19 +158,19 @@ class FactReader:
         return state
 
     async def _ask(self, revisions: list[int]) -> None:
-        revisions.append((await self._metastore.commit(Txn((), (Get(self._keyspace.epoch),)))).revision)
+        revisions.append((await self.metastore.commit(Txn((), (Get(self.keyspace.epoch),)))).revision)
 
     async def _compare(self, revision: int, asked_s: float, seen_s: float) -> None:
         """Notes when the mirror has reached what the metastore was at ``asked_s``."""
-        if not self._mirror.is_loaded:
+        if not self.mirror.is_loaded:
             return
-        is_current = await self._mirror.wait_until(lambda: self._mirror.revision >= revision, seen_s)
+        is_current = await self.mirror.wait_until(lambda: self.mirror.revision >= revision, seen_s)
         with suppress(MetastoreError, TimeoutError):
             if not is_current:
                 # Somebody else may write to this etcd, which the mirror never hears of.
                 async with asyncio.timeout(SEEN_S):
-                    newest = await self._metastore.newest(self._mirror.prefix)
-                is_current = self._mirror.revision >= newest.mod_revision
+                    newest = await self.metastore.newest(self.mirror.prefix)
+                is_current = self.mirror.revision >= newest.mod_revision
         if is_current:
             self._current_s = max(asked_s, self._current_s or asked_s)
 
@@ -202,7 +196,7 @@ class FactReader:
         }
 
     def _processes(self) -> Iterator[tuple[str, ProcessRecord]]:
-        for item in self._mirror.below(self._keyspace.processes):
+        for item in self.mirror.below(self.keyspace.processes):
             record = read(item, ProcessRecord.decode)
             if isinstance(record, ProcessRecord):
-                yield item.key.removeprefix(self._keyspace.processes), record
+                yield item.key.removeprefix(self.keyspace.processes), record

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Iterator, Mapping
+from dataclasses import dataclass
 from itertools import count, islice
 from typing import Protocol
 
@@ -40,19 +41,16 @@ class PartitionReader(Protocol):
         ...
 
 
+@dataclass(eq=False)
 class ServingWatch:
     """``unknown_since_ms``: see ``FactReader``. ``sizes``: numbers of partitions by zone. ``run`` must run, or
     all is unknown."""
 
-    def __init__(
-        self,
-        unknown_since_ms: Callable[[], Awaitable[int | None]],
-        reader: PartitionReader,
-        sizes: Callable[[], Mapping[ZoneId, int]],
-    ) -> None:
-        self._unknown_since_ms = unknown_since_ms
-        self._reader = reader
-        self._sizes = sizes
+    unknown_since_ms: Callable[[], Awaitable[int | None]]
+    reader: PartitionReader
+    sizes: Callable[[], Mapping[ZoneId, int]]
+
+    def __post_init__(self) -> None:
         self._answers: dict[PartitionId, ServingAnswer] = {}
         self._asked_s: dict[PartitionId, float] = {}
         """In the order of time."""
@@ -73,7 +71,7 @@ class ServingWatch:
         """The same as long as the silence lasts; asked once a second at most."""
         loop = asyncio.get_running_loop()
         if self._since_ms is None or loop.time() - self._looked_s > AGAIN_S:
-            since_ms = await self._unknown_since_ms()
+            since_ms = await self.unknown_since_ms()
             is_another = (
                 since_ms is None or self._since_ms is None or abs(since_ms - self._since_ms) > JITTER_MS
             )
@@ -95,7 +93,7 @@ class ServingWatch:
         """All partitions, as long as the silence lasts."""
         loop, places = asyncio.get_running_loop(), asyncio.Semaphore(AT_ONCE)
         begun = loop.time()
-        partitions = in_turn(self._sizes())
+        partitions = in_turn(self.sizes())
         async with asyncio.TaskGroup() as asking:
             while some := list(islice(partitions, int(LOOK_S * PER_S))):
                 for partition in some:
@@ -109,7 +107,7 @@ class ServingWatch:
     async def _ask(self, partition: PartitionId, places: asyncio.Semaphore) -> None:
         asked_s = asyncio.get_running_loop().time()
         try:
-            await self._reader.get(partition, KEY, limit_s=ASK_S)
+            await self.reader.get(partition, KEY, limit_s=ASK_S)
             serves = True
         except GroupError:
             serves = False

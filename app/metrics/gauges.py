@@ -13,6 +13,7 @@ import shutil
 import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
@@ -180,66 +181,57 @@ class MirrorAge:
             self._complete_at, self._ahead = self._ahead[1], None
 
 
+@dataclass(eq=False)
 class ServerGauges:
     """``probe`` is called in each scrape."""
 
-    def __init__(
-        self,
-        measures: Measures,
-        mirror: KeyspaceMirror,
-        keyspace: Keyspace,
-        views: KeyspaceViews,
-        guard: StoreGuard,
-        relay: OutboxRelay,
-        age: MirrorAge,
-    ) -> None:
-        self._measures = measures
-        self._mirror = mirror
-        self._keyspace = keyspace
-        self._views = views
-        self._guard = guard
-        self._relay = relay
-        self._age = age
+    measures: Measures
+    mirror: KeyspaceMirror
+    keyspace: Keyspace
+    views: KeyspaceViews
+    guard: StoreGuard
+    relay: OutboxRelay
+    age: MirrorAge
 
     def probes(self) -> tuple[Callable[[], None], ...]:
         """Each for itself: what cannot be told costs its own gauges only."""
         return self._relayed, self._mirrored, self._agreed, self._led, self._stored
 
     def _relayed(self) -> None:
-        self._measures.set(Metric.RELAY_LAG_SECONDS, self._relay.lag_s())
+        self.measures.set(Metric.RELAY_LAG_SECONDS, self.relay.lag_s())
 
     def _mirrored(self) -> None:
-        put = self._measures.set
-        put(Metric.MIRROR_LOADED, self._mirror.is_loaded)
-        put(Metric.MIRROR_KEYS, len(self._mirror))
-        if (age_s := self._age.age_s) is not None:
+        put = self.measures.set
+        put(Metric.MIRROR_LOADED, self.mirror.is_loaded)
+        put(Metric.MIRROR_KEYS, len(self.mirror))
+        if (age_s := self.age.age_s) is not None:
             put(Metric.MIRROR_AGE_SECONDS, age_s)
 
     def _agreed(self) -> None:
-        state = self._guard.state
+        state = self.guard.state
         if state is not None:
-            self._measures.set(Metric.STORES_AGREE, state.is_agreed)
-            self._measures.set(Metric.CATALOG_VERSION, state.catalog_version)
+            self.measures.set(Metric.STORES_AGREE, state.is_agreed)
+            self.measures.set(Metric.CATALOG_VERSION, state.catalog_version)
 
     def _led(self) -> None:
-        if not self._mirror.is_loaded:
+        if not self.mirror.is_loaded:
             return
-        keys, put = self._keyspace, self._measures.set
-        put(Metric.CONTROLLER_PRESENT, self._mirror.get(keys.controller_leader) is not None)
-        engine = read(self._mirror.get(keys.engine_status), EngineRecord.decode)
+        keys, put = self.keyspace, self.measures.set
+        put(Metric.CONTROLLER_PRESENT, self.mirror.get(keys.controller_leader) is not None)
+        engine = read(self.mirror.get(keys.engine_status), EngineRecord.decode)
         if engine is not None and not isinstance(engine, Unreadable):
             put(Metric.SPARK_UP, engine.state == EngineState.READY.value)
-        put(Metric.UNREADABLE_KEYS, len(self._views.unreadable()))
+        put(Metric.UNREADABLE_KEYS, len(self.views.unreadable()))
 
     def _stored(self) -> None:
-        if self._mirror.is_loaded:
-            cluster, result = self._views.ownership.ring.cluster, self._views.ownership.result
+        if self.mirror.is_loaded:
+            cluster, result = self.views.ownership.ring.cluster, self.views.ownership.result
             is_running = bool(cluster.zones) and cluster.version > result
-            self._measures.set(Metric.STORE_EXCHANGE_RUNNING, is_running)
-            servers = servers_up(self._views)
-            self._measures.set(Metric.STORE_SERVERS_DOWN, list(servers.values()).count(False))
+            self.measures.set(Metric.STORE_EXCHANGE_RUNNING, is_running)
+            servers = servers_up(self.views)
+            self.measures.set(Metric.STORE_SERVERS_DOWN, list(servers.values()).count(False))
             shown = sorted(servers.items(), key=lambda item: item[1])[:NODES_SHOWN_MAX]
-            self._measures.replace(Metric.NODE_STORE_SERVER_UP, (((node,), up) for node, up in shown))
+            self.measures.replace(Metric.NODE_STORE_SERVER_UP, (((node,), up) for node, up in shown))
 
 
 async def follow_operations(mirror: KeyspaceMirror, keyspace: Keyspace, measures: Measures) -> None:

@@ -36,7 +36,7 @@ from catalog.core.errors import ErrorKind, RefusedError
 from catalog.core.visible import visible, visible_json
 from rebalance.core.keyspace.keys import Keyspace
 from rebalance.core.keyspace.readable import Unreadable, read, readable
-from rebalance.core.keyspace.txn import Delete, KeyValue, Put, Txn, as_read
+from rebalance.core.keyspace.txn import Delete, Put, Txn, as_read
 from rebalance.metastore.guarded_update import commit_decided
 from rebalance.metastore.mirror import KeyspaceMirror
 from rebalance.ports.metastore import Metastore
@@ -148,7 +148,10 @@ class LogLevelKeeper:
         """Those that hold, by module."""
         snapshot = await self._metastore.range(self._keyspace.log_levels)
         now_ms = utc_now_ms()
-        changes = {self._module(item): readable(item, LogLevel.decode) for item in snapshot.items}
+        changes = {
+            item.key.removeprefix(self._keyspace.log_levels): readable(item, LogLevel.decode)
+            for item in snapshot.items
+        }
         return {module: change for module, change in sorted(changes.items()) if change.holds(now_ms)}
 
     async def change(self, module: str, change: LogLevel) -> None:
@@ -178,9 +181,6 @@ class LogLevelKeeper:
             return True, Txn((as_read(key, item),), (Delete(key),))
 
         return (await commit_decided(self._metastore, decide))[0]
-
-    def _module(self, item: KeyValue) -> str:
-        return item.key.removeprefix(self._keyspace.log_levels)
 
 
 class LogLevelFollower:

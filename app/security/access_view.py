@@ -7,6 +7,7 @@ import asyncio
 import time
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 from functools import partial
 from typing import Generic, Protocol, TypeVar
 
@@ -75,31 +76,28 @@ class FreshValue(Generic[T]):
             self._reading = None
 
 
+@dataclass(eq=False)
 class FreshValues(Generic[T]):
     """By key. Of more than ``KEPT_MAX`` those that were asked for longest ago are forgotten; all are when
     ``changes`` has grown: this server has changed something that they follow from."""
 
-    def __init__(
-        self,
-        read: Callable[[str], Awaitable[T]],
-        clock: Callable[[], float] = time.monotonic,
-        changes: Callable[[], int] = lambda: 0,
-    ) -> None:
-        self._read = read
-        self._clock = clock
-        self._changes = changes
-        self._changes_read = changes()
+    read: Callable[[str], Awaitable[T]]
+    clock: Callable[[], float] = time.monotonic
+    changes: Callable[[], int] = lambda: 0
+
+    def __post_init__(self) -> None:
+        self._changes_read = self.changes()
         self._values: OrderedDict[str, FreshValue[T]] = OrderedDict()
 
     async def get(self, key: str) -> T:
         """Raises StoreError (GRANTS_UNAVAILABLE)."""
-        changes = self._changes()
+        changes = self.changes()
         if changes != self._changes_read:
             self._values.clear()
             self._changes_read = changes
         value = self._values.get(key)
         if value is None:
-            value = self._values[key] = FreshValue(partial(self._read, key), self._clock)
+            value = self._values[key] = FreshValue(partial(self.read, key), self.clock)
             while len(self._values) > KEPT_MAX:
                 self._values.popitem(last=False)
         self._values.move_to_end(key)

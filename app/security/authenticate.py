@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from urllib.parse import unquote_plus
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -73,32 +73,30 @@ CHALLENGES = ('Basic realm="Zonekeeper", charset="UTF-8"', 'Bearer realm="Zoneke
 NO_CREDENTIAL = "log in with a user and password, or with a token: `zonectl login {url}`"
 
 
+@dataclass(eq=False)
 class Authentication:
     """``https_url``: the address at which passwords and tokens are accepted; empty: only a proxy knows it.
     ``sessions`` None: there is no console. ``watch``: ends what reads for whoever may not go on; None: nothing
     takes long."""
 
-    def __init__(
-        self,
-        app: ASGIApp,
-        check: LoginCheck,
-        access: AccessView,
-        https_url: Callable[[Scope], str],
-        sessions: SessionView | None = None,
-        watch: StandingWatch | None = None,
-        measures: Measures = NO_MEASURES,
-    ) -> None:
-        self._measures = measures
-        self._app = app
-        self._watch = watch
-        self._door = ConsoleDoor(app, check, sessions, https_url) if sessions is not None else None
-        self._check = check
-        self._access = access
-        self._https_url = https_url
+    app: ASGIApp
+    check: LoginCheck
+    access: AccessView
+    https_url: Callable[[Scope], str]
+    sessions: SessionView | None = None
+    watch: StandingWatch | None = None
+    measures: Measures = NO_MEASURES
+
+    def __post_init__(self) -> None:
+        self._door = (
+            ConsoleDoor(self.app, self.check, self.sessions, self.https_url)
+            if self.sessions is not None
+            else None
+        )
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] not in ("http", "websocket"):
-            await self._app(scope, receive, send)
+            await self.app(scope, receive, send)
             return
         if self._door is not None and is_at(CONSOLE, scope["path"]):
             await self._door(scope, receive, send)
@@ -108,12 +106,12 @@ class Authentication:
             login = await self._login(scope, fields)
         except StatementError as error:
             if isinstance(error, RefusedError) or not _is_open(scope):
-                self._measures.count(Metric.REFUSALS, error.kind.name)
+                self.measures.count(Metric.REFUSALS, error.kind.name)
                 await _refuse(error, scope, receive, send)
                 return
             login = None
         if login is None:
-            await self._app(scope, receive, send)
+            await self.app(scope, receive, send)
             return
         with logged_in(login):
             await self._answer(scope, receive, send if is_surface(scope["path"]) else uncached(send))
@@ -122,8 +120,8 @@ class Authentication:
         """What only reads may be cut at any moment. What changes something asks the watch where it is long, and
         so do statements of drivers, whose pages say in the protocol's words what has ended them."""
         is_read = scope["type"] == "http" and scope["method"] == "GET"
-        if self._watch is None or not is_read or scope["path"].startswith(SQL_PROTOCOL):
-            await self._app(scope, receive, send)
+        if self.watch is None or not is_read or scope["path"].startswith(SQL_PROTOCOL):
+            await self.app(scope, receive, send)
             return
         is_begun = False
 
@@ -133,10 +131,10 @@ class Authentication:
             await send(message)
 
         async def answered() -> None:
-            await self._app(scope, receive, noted)
+            await self.app(scope, receive, noted)
 
         try:
-            await self._watch.during(answered())
+            await self.watch.during(answered())
         except StatementError as error:
             # The connection of an answer that has begun is closed: its reader sees that it is not whole.
             if not is_begun:
@@ -151,16 +149,16 @@ class Authentication:
         if credential is None:
             if _is_open(scope):
                 return None
-            url = self._https_url(scope) or "https://HOST"
+            url = self.https_url(scope) or "https://HOST"
             raise RefusedError(ErrorKind.UNAUTHENTICATED, NO_CREDENTIAL.format(url=url))
         if scope["scheme"] not in SECURE_SCHEMES:
-            place = self._https_url(scope) or "the proxy's https address"
+            place = self.https_url(scope) or "the proxy's https address"
             message = f"passwords and tokens are accepted at {place} only"
             raise RefusedError(ErrorKind.CREDENTIAL_NOT_ENCRYPTED, message)
         client = scope.get("client")
-        login = await self._check.login(credential, client[0] if client else "")
+        login = await self.check.login(credential, client[0] if client else "")
         if is_surface(scope["path"]):
-            decision = login.caller.decide(await self._access.grants(), SEE_SYSTEM[0], SYSTEM)
+            decision = login.caller.decide(await self.access.grants(), SEE_SYSTEM[0], SYSTEM)
             if not decision.is_allowed:
                 raise RefusedError(ErrorKind.PRIVILEGE_MISSING, decision.reason)
         return await self._named(login, scope, fields)
@@ -170,7 +168,7 @@ class Authentication:
         X-Trino-Role takes roles away."""
         if not scope["path"].startswith(SQL_PROTOCOL):
             return login
-        grants = await self._access.grants()
+        grants = await self.access.grants()
         enabled = selected_roles(fields.all(SQL_ROLE.lower().encode()))
         login = replace(login, caller=narrowed(login.caller, grants, enabled))
         stated = fields.first(SQL_USER.lower().encode()).strip()

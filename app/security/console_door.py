@@ -11,6 +11,7 @@ import json
 import re
 import secrets
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from urllib.parse import quote
@@ -53,17 +54,15 @@ BODY_BYTES_MAX = 64 << 10
 _SECRET = re.compile(r"[A-Za-z0-9_-]{43}")
 
 
+@dataclass(eq=False)
 class ConsoleDoor:
     """``app`` gets what has a session, with the login in the scope as ``login``. ``https_url``: empty where
     only a proxy knows it."""
 
-    def __init__(
-        self, app: ASGIApp, check: LoginCheck, sessions: SessionView, https_url: Callable[[Scope], str]
-    ) -> None:
-        self._app = app
-        self._check = check
-        self._sessions = sessions
-        self._https_url = https_url
+    app: ASGIApp
+    check: LoginCheck
+    sessions: SessionView
+    https_url: Callable[[Scope], str]
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["path"] == CONSOLE:
@@ -81,7 +80,7 @@ class ConsoleDoor:
 
     async def _plain(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Raises RefusedError."""
-        url = self._https_url(scope)
+        url = self.https_url(scope)
         if not url or scope["type"] != "http" or scope["method"] != "GET":
             place = url or "the proxy's https address"
             raise RefusedError(ErrorKind.CREDENTIAL_NOT_ENCRYPTED, f"the console is at {place}{CONSOLE}/ only")
@@ -96,7 +95,7 @@ class ConsoleDoor:
             await response(scope, receive, send)
             return
         try:
-            login = await self._sessions.login(cookies.get(SESSION_COOKIE, ""))
+            login = await self.sessions.login(cookies.get(SESSION_COOKIE, ""))
         except RefusedError:
             if not is_navigation(scope):
                 raise
@@ -115,9 +114,9 @@ class ConsoleDoor:
                 # Polling would have each request carry another cookie than the one that opened the connection.
                 raise RefusedError(ErrorKind.INVALID_REQUEST, "the console's connection is a WebSocket")
             if not scope["path"].startswith(FILES):
-                await self._sessions.note_use(login)
+                await self.sessions.note_use(login)
         with logged_in(login):
-            await self._app({**scope, "login": login}, receive, send)
+            await self.app({**scope, "login": login}, receive, send)
 
     async def _open(self, scope: Scope, receive: Receive, cookies: dict[str, str]) -> Response:
         """Raises StatementError."""
@@ -136,13 +135,13 @@ class ConsoleDoor:
         client = scope.get("client")
         address = client[0] if client else ""
         if "link" in sent:
-            login = await self._check.login(LinkCredential(sent["link"]), address)
+            login = await self.check.login(LinkCredential(sent["link"]), address)
         else:
             proof = PasswordCredential(sent.get("user", ""), sent.get("password", ""))
-            login = await self._check.login(proof, address)
+            login = await self.check.login(proof, address)
         owner = login.caller.principal
         # Never the browser's own: whoever has put a cookie into it would be logged in, too.
-        secret = await self._sessions.open(login, cookies.get(SESSION_COOKIE, ""))
+        secret = await self.sessions.open(login, cookies.get(SESSION_COOKIE, ""))
         log.info("logged in to the console", user=str(owner), address=address)
         response = JSONResponse({"user": owner.name})
         response.headers.append("set-cookie", f"{SESSION_COOKIE}={secret}; {ATTRIBUTES}=Lax")
@@ -151,7 +150,7 @@ class ConsoleDoor:
 
     async def _log_out(self, scope: Scope, receive: Receive, login: Login) -> Response:
         """Raises StatementError."""
-        await self._sessions.end(login, (await _body(scope, receive)).get("csrf", ""))
+        await self.sessions.end(login, (await _body(scope, receive)).get("csrf", ""))
         response = JSONResponse({})
         response.headers.append("set-cookie", f"{SESSION_COOKIE}=; Max-Age=0; {ATTRIBUTES}=Lax")
         return response

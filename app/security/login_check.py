@@ -163,26 +163,19 @@ def utc_now_us() -> int:
     return time.time_ns() // 1_000
 
 
+@dataclass(eq=False)
 class LoginCheck:
     """``clock``: seconds, monotonic. ``now_us``: microseconds since 1970."""
 
-    def __init__(
-        self,
-        access: AccessView,
-        passwords: PasswordChecks,
-        jwts: JwtChecks | None = None,
-        clock: Callable[[], float] = time.monotonic,
-        now_us: Callable[[], int] = utc_now_us,
-        use_link: UseLink | None = None,
-        measures: Measures = NO_MEASURES,
-    ) -> None:
-        self._measures = measures
-        self._access = access
-        self._use_link = use_link
-        self._passwords = passwords
-        self._jwts = jwts
-        self._clock = clock
-        self._now_us = now_us
+    access: AccessView
+    passwords: PasswordChecks
+    jwts: JwtChecks | None = None
+    clock: Callable[[], float] = time.monotonic
+    now_us: Callable[[], int] = utc_now_us
+    use_link: UseLink | None = None
+    measures: Measures = NO_MEASURES
+
+    def __post_init__(self) -> None:
         self._limits = LoginLimits()
 
     async def login(self, credential: Credential | LinkCredential, address: str) -> Login:
@@ -191,13 +184,13 @@ class LoginCheck:
         try:
             login = await self._login(credential, address)
         except StatementError as error:
-            self._measures.count(Metric.LOGINS, _METHODS[type(credential)], error.kind.name)
+            self.measures.count(Metric.LOGINS, _METHODS[type(credential)], error.kind.name)
             raise
-        self._measures.count(Metric.LOGINS, _METHODS[type(credential)], "ok")
+        self.measures.count(Metric.LOGINS, _METHODS[type(credential)], "ok")
         return login
 
     async def _login(self, credential: Credential | LinkCredential, address: str) -> Login:
-        grants = await self._access.grants()
+        grants = await self.access.grants()
         if isinstance(credential, PasswordCredential):
             return await self._by_password(credential, address, grants)
         if isinstance(credential, LinkCredential):
@@ -209,7 +202,7 @@ class LoginCheck:
         self._require_room(address, name)
         user = grants.user(name)
         stored = StoredPassword(name, user.password_hash, user.changed_version) if user is not None else None
-        is_right = await self._passwords.is_right(stored, credential.password, address)
+        is_right = await self.passwords.is_right(stored, credential.password, address)
         if user is None or not user.is_active or not is_right:
             raise self._failure(address, name, WRONG_PASSWORD)
         # Of guesses that were sent at the same time, the limit's number is told whether they are right.
@@ -220,38 +213,34 @@ class LoginCheck:
         """What is wrong is counted, but never holds up what is right: nobody guesses a token."""
         text = credential.token
         digest = digest_of(text)
-        if self._jwts is not None and is_jwt(text) and not text.startswith(PREFIX):
+        if self.jwts is not None and is_jwt(text) and not text.startswith(PREFIX):
             try:
-                identity = await self._jwts.identity(text)
+                identity = await self.jwts.identity(text)
             except RefusedError as error:
                 raise self._failure(address, digest, error.message) from error
             caller = Caller(identity.principal, identity.roles)
             return Login(caller, Proof.JWT, expires_us=int(identity.expires_s * 1_000_000))
-        token = await self._access.token(digest) if text.startswith(PREFIX) else None
-        if (
-            token is None
-            or not token.is_valid(self._now_us())
-            or not await self._access.has_active(token.owner)
-        ):
+        token = await self.access.token(digest) if text.startswith(PREFIX) else None
+        if token is None or not token.is_valid(self.now_us()) or not await self.access.has_active(token.owner):
             raise self._failure(address, digest, WRONG_TOKEN)
         return Login(Caller(token.owner, scope=token.scope), Proof.TOKEN, token, token.expires_us)
 
     async def _by_link(self, credential: LinkCredential, address: str) -> Login:
         """As with tokens: nobody guesses one."""
-        owner = await self._use_link(credential.secret) if self._use_link is not None else None
-        if owner is None or not await self._access.has_active(owner):
+        owner = await self.use_link(credential.secret) if self.use_link is not None else None
+        if owner is None or not await self.access.has_active(owner):
             raise self._failure(address, digest_of(credential.secret), WRONG_LINK)
         return Login(Caller(owner), Proof.LINK)
 
     def _require_room(self, address: str, name: str) -> None:
         """Raises RefusedError (LOGIN_LIMITED)."""
-        if wait_s := self._limits.wait_s(address, name, self._clock()):
+        if wait_s := self._limits.wait_s(address, name, self.clock()):
             raise LoginLimitedError(wait_s)
 
     def _failure(self, address: str, name: str, reason: str) -> RefusedError:
         """Raises RefusedError (LOGIN_LIMITED)."""
         self._require_room(address, name)
-        self._limits.failed(address, name, self._clock())
+        self._limits.failed(address, name, self.clock())
         log.info("login failed", address=address)
         return RefusedError(ErrorKind.UNAUTHENTICATED, reason)
 

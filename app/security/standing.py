@@ -50,20 +50,17 @@ class _Standing:
         return login.caller.principal, token and token.digest, session and session.digest, login.expires_us
 
 
+@dataclass(eq=False)
 class StandingWatch:
     """One per server; ``run`` must run. ``catalog`` tells which zones there are: what was granted on a zone
     that is gone has not been revoked."""
 
-    def __init__(
-        self,
-        sessions: SessionView,
-        catalog: Callable[[], Awaitable[CatalogSnapshot]],
-        now_us: Callable[[], int] = utc_now_us,
-    ) -> None:
-        self._sessions = sessions
-        self._access = sessions.access
-        self._catalog = catalog
-        self._now_us = now_us
+    sessions: SessionView
+    catalog: Callable[[], Awaitable[CatalogSnapshot]]
+    now_us: Callable[[], int] = utc_now_us
+
+    def __post_init__(self) -> None:
+        self._access = self.sessions.access
         self._watched: set[_Standing] = set()
 
     async def during(self, work: Coroutine[Any, Any, T], stays: str = "") -> T:
@@ -139,14 +136,14 @@ class StandingWatch:
     async def _look_at_proof(self, same: list[_Standing], grants: Grants) -> None:
         login = same[0].login
         try:
-            if login.expires_us is not None and self._now_us() >= login.expires_us:
+            if login.expires_us is not None and self.now_us() >= login.expires_us:
                 raise RefusedError(ErrorKind.UNAUTHENTICATED, "the login has expired")
             if login.token is not None:
                 token = await self._access.token(login.token.digest)
-                if token is None or not token.is_valid(self._now_us()):
+                if token is None or not token.is_valid(self.now_us()):
                     raise RefusedError(ErrorKind.UNAUTHENTICATED, WRONG_TOKEN)
             if login.session is not None:
-                await self._sessions.renewed(login)
+                await self.sessions.renewed(login)
         except StatementError as error:
             _end(same, error)
             return
@@ -169,7 +166,7 @@ class StandingWatch:
         lost = lost_privileges(before, now)
         if not any(target.zone_id is not None for _, target in lost):
             return list(lost)
-        zones = {zone.zone_id for zone in (await self._catalog()).zones}
+        zones = {zone.zone_id for zone in (await self.catalog()).zones}
         return [(one, target) for one, target in lost if target.zone_id is None or target.zone_id in zones]
 
 

@@ -206,22 +206,56 @@ def choose_ports(
     ones are chosen from; None: the usual ones. Raises UpError when ``api_port`` or ``https_port`` (not 0) is
     taken, and when no room is left.
     """
-    blocks = dict(earlier.nodes) if earlier else {}
+    known = earlier or Ports(0, 0, 0, {})
+    blocks, size = dict(known.nodes), PORTS_PER_MEMBER * member_limit + STORE_PORTS
+    choice = _PortChoice(list(blocks.values()), patience_s, within)
     for name in nodes:
         if name not in blocks:
-            size = PORTS_PER_MEMBER * member_limit + STORE_PORTS
-            blocks[name] = _free(size, "127.0.0.1", list(blocks.values()), within)
-    avoid = list(blocks.values())
-    api = _api_port("--port", api_port, earlier.api if earlier else 0, host, avoid, patience_s, within)
-    avoid.append(range(api, api + 1))
-    https = earlier.https if earlier else 0
+            blocks[name] = choice.free(size, "127.0.0.1")
+    api = choice.requested("--port", api_port, known.api, host)
+    https = known.https
     if https_port is not None:
-        https = _api_port("--https-port", https_port, https, host, avoid, patience_s, within)
-        avoid.append(range(https, https + 1))
-    client = _keep(earlier.etcd_client if earlier else 0, "127.0.0.1", avoid, patience_s, within)
-    avoid.append(range(client, client + 1))
-    peer = _keep(earlier.etcd_peer if earlier else 0, "127.0.0.1", avoid, patience_s, within)
+        https = choice.requested("--https-port", https_port, https, host)
+    client, peer = choice.kept(known.etcd_client, "127.0.0.1"), choice.kept(known.etcd_peer, "127.0.0.1")
     return Ports(api, client, peer, blocks, https)
+
+
+@dataclass(frozen=True, slots=True)
+class _PortChoice:
+    """``taken``: what no port is chosen from, to which each that is chosen is added."""
+
+    taken: list[range]
+    patience_s: float
+    within: range | None
+
+    def free(self, size: int, host: str) -> range:
+        try:
+            self.taken.append(free_block(size, host, avoid=self.taken, within=self.within))
+        except RuntimeError as error:
+            raise UpError(f"{error}: widen ZONEKEEPER_UP_PORT_RANGE, or take fewer nodes") from error
+        return self.taken[-1]
+
+    def requested(self, option: str, requested: int, earlier: int, host: str) -> int:
+        """``requested`` 0: any, the earlier one before all others."""
+        if not requested:
+            return self.kept(earlier, host)
+        is_given = range(requested, requested + 1) in self.taken
+        if is_given or not _becomes_free(requested, host, self.patience_s):
+            raise UpError(
+                f"port {requested} is taken on {host}: stop what listens there, or choose another {option}"
+            )
+        return self._take(requested)
+
+    def kept(self, earlier: int, host: str) -> int:
+        """``earlier`` 0: there is none."""
+        is_apart = earlier and not any(earlier in block for block in self.taken)
+        if is_apart and _becomes_free(earlier, host, self.patience_s):
+            return self._take(earlier)
+        return self.free(1, host).start
+
+    def _take(self, port: int) -> int:
+        self.taken.append(range(port, port + 1))
+        return port
 
 
 def save_state(directory: Path, ports: Ports, *, has_login: bool) -> None:
@@ -272,39 +306,6 @@ def _etcd_of_earlier_release(directory: Path) -> EtcdBinary | None:
 def write_file(path: Path, text: str) -> None:
     """All or nothing, also when the machine stops in the middle."""
     replace_privately(path, f"{text}\n".encode())
-
-
-def _free(size: int, host: str, avoid: Sequence[range], within: range | None) -> range:
-    try:
-        return free_block(size, host, avoid=avoid, within=within)
-    except RuntimeError as error:
-        raise UpError(f"{error}: widen ZONEKEEPER_UP_PORT_RANGE, or take fewer nodes") from error
-
-
-def _api_port(
-    option: str,
-    requested: int,
-    earlier: int,
-    host: str,
-    avoid: Sequence[range],
-    patience_s: float,
-    within: range | None,
-) -> int:
-    if not requested:
-        return _keep(earlier, host, avoid, patience_s, within)
-    if range(requested, requested + 1) in avoid or not _becomes_free(requested, host, patience_s):
-        raise UpError(
-            f"port {requested} is taken on {host}: stop what listens there, or choose another {option}"
-        )
-    return requested
-
-
-def _keep(earlier: int, host: str, avoid: Sequence[range], patience_s: float, within: range | None) -> int:
-    """``earlier`` 0: there is none."""
-    is_apart = earlier and not any(earlier in block for block in avoid)
-    if is_apart and _becomes_free(earlier, host, patience_s):
-        return earlier
-    return _free(1, host, avoid, within).start
 
 
 def _becomes_free(port: int, host: str, patience_s: float) -> bool:

@@ -32,7 +32,7 @@ from catalog.core.audit import AuditEntry, AuditFilter, AuditRecord, Channel
 from catalog.core.authorisation import Caller, Grants, Principal
 from catalog.core.credentials import NO_BASIS, AccessToken, LoginBasis
 from catalog.core.errors import ErrorKind, RefusedError, StatementError, StoreError
-from catalog.core.messages import AlterUser, Command, CreateUser, PrincipalCommand, Secret
+from catalog.core.messages import AlterUser, Command, CreateUser, PrincipalCommand
 from catalog.core.metastore_mark import AdoptedVersion, CatalogTruth, MetastoreMark
 from catalog.core.principal_changes import check_password
 from catalog.core.quorum import default_quorum
@@ -315,20 +315,18 @@ class CatalogExecutor:
         for n, command in enumerate(commands, start=1):
             if isinstance(command, CreateUser | AlterUser) and command.password is not None:
                 try:
-                    check_password(command.password, command.name)
-                    command = replace(command, password=await self._with_hash(command.password))
+                    secret = command.password
+                    check_password(secret, command.name)
+                    if self._hash_password is None:
+                        message = "this server keeps no passwords"
+                        raise RefusedError(ErrorKind.STATEMENT_NOT_SUPPORTED, message, secret.position)
+                    kept = await asyncio.to_thread(self._hash_password, secret.text)
+                    command = replace(command, password=replace(secret, hashed=kept))
                 except RefusedError as error:
                     error.statement = n
                     raise ScriptError(error, ()) from error
             hashed.append(command)
         return hashed
-
-    async def _with_hash(self, secret: Secret) -> Secret:
-        """Raises RefusedError."""
-        if self._hash_password is None:
-            message = "this server keeps no passwords"
-            raise RefusedError(ErrorKind.STATEMENT_NOT_SUPPORTED, message, secret.position)
-        return replace(secret, hashed=await asyncio.to_thread(self._hash_password, secret.text))
 
     async def _call(self, function: Callable[..., T], *arguments: object) -> T:
         return await self._thread.run(current_actor().sender, function, *arguments)

@@ -32,32 +32,28 @@ class Reversed:
     operation_id: str | None
 
 
+@dataclass(eq=False)
 class OperationReverse:
     """Raises RefusedError (REVERSE_IMPOSSIBLE and what reading an operation raises), StoreError and
     MetastoreError."""
 
-    def __init__(
-        self,
-        catalog: CatalogExecutor,
-        control: OperationControl,
-        mirror: KeyspaceMirror,
-        keyspace: Keyspace,
-        views: KeyspaceViews,
-    ) -> None:
-        self._catalog = catalog
-        self._control = control
-        self._mirror = mirror
-        self._keyspace = keyspace
-        self._operations = OperationViews(mirror, keyspace, views)
+    catalog: CatalogExecutor
+    control: OperationControl
+    mirror: KeyspaceMirror
+    keyspace: Keyspace
+    views: KeyspaceViews
+
+    def __post_init__(self) -> None:
+        self._operations = OperationViews(self.mirror, self.keyspace, self.views)
 
     async def reverse(self, name: str, by: str, reason: str, *, verified: bool) -> Reversed:
-        reversible = await self._control.reversible(name)
+        reversible = await self.control.reversible(name)
         operation = reversible.operation
-        before = (await self._catalog.snapshot(operation.before_version)).zone_with_id(operation.zone_id)
-        after = (await self._catalog.snapshot(operation.catalog_version)).zone_with_id(operation.zone_id)
+        before = (await self.catalog.snapshot(operation.before_version)).zone_with_id(operation.zone_id)
+        after = (await self.catalog.snapshot(operation.catalog_version)).zone_with_id(operation.zone_id)
         if before is None or after is None:
             raise _impossible(name, "the catalog no longer has the zone's earlier version")
-        keys = self._mirror.copy()
+        keys = self.mirror.copy()
 
         def restored(catalog: CatalogSnapshot) -> Zone:
             now = catalog.zone_with_id(operation.zone_id)
@@ -68,7 +64,7 @@ class OperationReverse:
                 differences = ", ".join(f"{setting} is {_setting_text(now, setting)}" for setting in changed)
                 raise _impossible(name, f"the catalog has moved on: {differences} in version {catalog.version}")
             zone = replace(now, **{setting: getattr(before, setting) for setting in PLACED})
-            snapshot = SystemSnapshot(catalog, keys, self._keyspace, time.time_ns() // 1_000_000)
+            snapshot = SystemSnapshot(catalog, keys, self.keyspace, time.time_ns() // 1_000_000)
             self._check_data_nodes(reversible, zone, snapshot)
             return zone
 
@@ -79,9 +75,9 @@ class OperationReverse:
             restores=reversible.before.pointer.event_revision,
             reverses=name,
         )
-        version = await self._catalog.restore(restored, f"REVERSE OPERATION {name}", origin)
-        await self._control.end_pause(name)
-        await self._mirror.wait_until(lambda: self._operations.reverse_of(operation) is not None, TAKEN_UP_S)
+        version = await self.catalog.restore(restored, f"REVERSE OPERATION {name}", origin)
+        await self.control.end_pause(name)
+        await self.mirror.wait_until(lambda: self._operations.reverse_of(operation) is not None, TAKEN_UP_S)
         back = self._operations.reverse_of(operation)
         return Reversed(version, back.operation_id if back is not None else None)
 

@@ -202,30 +202,23 @@ class _Reading:
     page: Page | None = None
 
 
+@dataclass(eq=False)
 class TrinoFront:
     """Stateless: everything about a statement is in its row. ``require_ready`` raises StoreError while changes
     cannot be judged."""
 
-    def __init__(
-        self,
-        jobs: StatementJobs,
-        engine: StatementEngine,
-        progress: Progress,
-        reader: ScriptReader,
-        require_ready: Callable[[], None] = lambda: None,
-    ) -> None:
-        self._reader = reader
-        self._jobs = jobs
-        self._engine = engine
-        self._progress = progress
-        self._require_ready = require_ready
+    jobs: StatementJobs
+    engine: StatementEngine
+    progress: Progress
+    reader: ScriptReader
+    require_ready: Callable[[], None] = lambda: None
 
     async def post(self, sql: str, session: TrinoSession, key: str | None, origin: str, base: str) -> Page:
         """The first page, which is never the last: drivers read errors on a later one. ``base``: where clients
         find this server, ``http://host:port``. What is broken inside is raised, and RefusedError (``NO_ROOM``),
         which drivers try again."""
         try:
-            understood = await self._reader.run(len(sql), self._understood, sql, session, base)
+            understood = await self.reader.run(len(sql), self._understood, sql, session, base)
             if understood.page is not None:
                 return understood.page
             sql = understood.sql
@@ -235,7 +228,7 @@ class TrinoFront:
                 message = "zones are changed one statement at a time, not in a transaction"
                 raise RefusedError(ErrorKind.TRANSACTION_NOT_SUPPORTED, message)
             if is_ddl(sql):
-                self._require_ready()
+                self.require_ready()
             with acting(current_actor().because(session.reason)):
                 return await self._submit(sql, session, key, origin, base)
         except StatementError as error:
@@ -245,18 +238,19 @@ class TrinoFront:
 
     def _understood(self, stop: StopFlag, sql: str, session: TrinoSession, base: str) -> _Reading:
         """Runs in a reader's thread. Raises StatementError."""
-        control = parse_control(sql, self._reader.limits, stop)
+        control = parse_control(sql, self.reader.limits, stop)
         if control is None or control.kind in _RUNS:
             check_place(session.catalog, session.schema)
         if control is None:
             return _Reading(rewrite_show(sql, session.context))
         if control.kind is ControlKind.EXECUTE:
-            executed = _executed(control, session)
-            check_size(executed, self._reader.limits)
+            text = _prepared(control.name, session) if control.name else control.text
+            executed = bind(text, control.parameters)
+            check_size(executed, self.reader.limits)
             return _Reading(rewrite_show(executed, session.context))
         if control.kind in _DESCRIBES:
             prepared = _prepared(control.name, session)
-            describer = PreparedDescriber(control.kind, prepared, self._engine)
+            describer = PreparedDescriber(control.kind, prepared, self.engine)
             return _Reading(f"{sql} /* {hide_secrets(prepared)} */", describer)
         return _Reading(sql, page=_controlled(control, session, base))
 
@@ -271,7 +265,7 @@ class TrinoFront:
             raise RefusedError(ErrorKind.STATEMENT_RESULT_GONE, "this page was read before; read on")
         if token == row.token:
             return await self._again(row, token, base)
-        finished = await self._jobs.wait(statement_id, HOLD_S)
+        finished = await self.jobs.wait(statement_id, HOLD_S)
         row = finished if finished is not None else row
         if token != row.token + 1:
             return await self.get(statement_id, token, base)
@@ -280,11 +274,11 @@ class TrinoFront:
         if row.state.is_over:
             answer = {"page": before + 1}
         else:
-            progress = self._jobs.progress(row)
+            progress = self.jobs.progress(row)
             counts = [progress.done, progress.total] if progress else None
-            queued = self._jobs.position(statement_id)
+            queued = self.jobs.position(statement_id)
             answer = {"page": before, "status": counts, "reported": bool(row.heads), "queued": queued}
-        if not await self._jobs.on_log(lambda log: log.advance(statement_id, token, answer)):
+        if not await self.jobs.on_log(lambda log: log.advance(statement_id, token, answer)):
             return await self.get(statement_id, token, base)
         return await self._again(replace(row, token=token, token_answer=answer), token, base)
 
@@ -294,7 +288,7 @@ class TrinoFront:
             return
         row = await self._row(statement_id)
         if not row.state.is_over:
-            await self._jobs.cancel(statement_id)
+            await self.jobs.cancel(statement_id)
 
     async def _submit(
         self,
@@ -305,20 +299,20 @@ class TrinoFront:
         base: str,
         engine: StatementEngine | None = None,
     ) -> Page:
-        shown = await self._reader.shown(sql)
+        shown = await self.reader.shown(sql)
         # A client sends one key with every statement of a connection, so the text belongs to the key.
         own = f"{key}:{text_digest(shown)}" if key is not None else _repeat_key(sql, session, origin)
         # What tells two of them apart may be a secret, of which not even a digest is kept: each is run.
         new = new_statement(TRINO, shown, own if shown == sql else None)
         scoped = new.idempotency_key
-        work = statement_work(sql, session, engine or self._engine, self._progress)
+        work = statement_work(sql, session, engine or self.engine, self.progress)
         for_data = session.wait and is_ddl(sql)
-        row, created = await self._jobs.submit(new, work, for_data=for_data)
+        row, created = await self.jobs.submit(new, work, for_data=for_data)
         if not created and key is None and scoped is not None:
-            await self._jobs.on_log(lambda log: log.release(TRINO, scoped, REPEAT_WITHIN_S, new.principal))
-            row, created = await self._jobs.submit(new, work, for_data=for_data)
+            await self.jobs.on_log(lambda log: log.release(TRINO, scoped, REPEAT_WITHIN_S, new.principal))
+            row, created = await self.jobs.submit(new, work, for_data=for_data)
         if not created and row.token:
-            await self._jobs.on_log(lambda log: log.rewind(row.statement_id))
+            await self.jobs.on_log(lambda log: log.rewind(row.statement_id))
         return await self._first(row, base, is_kept=is_ddl(sql))
 
     async def _refused(self, sql: str, error: StatementError, base: str) -> Page:
@@ -329,7 +323,7 @@ class TrinoFront:
             raise error
 
         try:
-            row, _ = await self._jobs.submit(new_statement(TRINO, first_words(sql[:TEXT_KEPT], 1)), refuse)
+            row, _ = await self.jobs.submit(new_statement(TRINO, first_words(sql[:TEXT_KEPT], 1)), refuse)
             return await self._first(row, base, is_kept=True)
         except StoreError as broken:
             return Page(_first_page(broken.kind.name, base))
@@ -337,16 +331,16 @@ class TrinoFront:
     async def _first(self, row: StatementRow, base: str, *, is_kept: bool) -> Page:
         """The answer to a POST. ``is_kept``: it goes on when nobody waits any more."""
         try:
-            newest = await self._jobs.wait(row.statement_id, FIRST_HOLD_S, for_report=True)
+            newest = await self.jobs.wait(row.statement_id, FIRST_HOLD_S, for_report=True)
         except asyncio.CancelledError:
             if not is_kept:
-                await asyncio.shield(self._jobs.cancel(row.statement_id))
+                await asyncio.shield(self.jobs.cancel(row.statement_id))
             raise
         then = replace(newest or row, token=0, token_answer=None)
         if then.state.is_over:
             then = replace(then, state=StatementState.RUNNING, finished_us=None, error=None)
-        queued = self._jobs.position(row.statement_id)
-        return Page(page_body(then, base, self._jobs.progress(then), 1, queued=queued))
+        queued = self.jobs.position(row.statement_id)
+        return Page(page_body(then, base, self.jobs.progress(then), 1, queued=queued))
 
     async def _again(self, row: StatementRow, token: int, base: str) -> Page:
         """The page of the newest token: the same each time."""
@@ -364,17 +358,17 @@ class TrinoFront:
             )
             return Page(page_body(then, base, progress, token + 1, queued=answer.get("queued")))
         try:
-            await self._jobs.require_results(row)
+            await self.jobs.require_results(row)
         except RefusedError as error:
             failed = StatementRow(row.statement_id, TRINO, StatementState.FAILED, error=problem(error))
             return Page(page_body(failed, base, None, None))
         count = page_count(row)
-        rows = await self._jobs.rows(row.statement_id, 1, page) if page < count else None
+        rows = await self.jobs.rows(row.statement_id, 1, page) if page < count else None
         next_token = token + 1 if page + 1 < count else None
         return Page(page_body(row, base, row.progress, next_token, rows))
 
     async def _row(self, statement_id: str) -> StatementRow:
-        row = await self._jobs.read(statement_id)
+        row = await self.jobs.read(statement_id)
         if row is None or row.protocol != TRINO:
             raise RefusedError(ErrorKind.STATEMENT_NOT_FOUND, "there is no such statement, or it has expired")
         return row
@@ -386,11 +380,6 @@ def _repeat_key(sql: str, session: TrinoSession, origin: str) -> str | None:
         return None
     parts = [sql, origin, session.user, session.source, session.catalog, session.schema, session.properties]
     return REPEAT_PREFIX + hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
-
-
-def _executed(control: Control, session: TrinoSession) -> str:
-    text = control.text if not control.name else _prepared(control.name, session)
-    return bind(text, control.parameters)
 
 
 def _prepared(name: str, session: TrinoSession) -> str:

@@ -1,4 +1,4 @@
-"""Outcome that a dry run of a reset has shown, as the reset itself takes it: for every client of the REST API."""
+"""Outcome that a dry run of a reset has shown, as the reset itself takes it: for clients of the REST API."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ class PartitionShare(TypedDict):
     total: Annotated[int, Named(sql="PARTITIONS")]
     done: Annotated[int, Named("never decreases", "PARTITIONS_DONE")]
     moving: NotRequired[Annotated[int | None, About("moving now; only of a single operation")]]
-    waiting: NotRequired[Annotated[int | None, About("moving now; only of a single operation")]]
+    waiting: NotRequired[Annotated[int | None, About("waiting now; only of a single operation")]]
 
 
 class CopiedBytes(TypedDict):

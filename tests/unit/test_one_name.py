@@ -15,7 +15,6 @@ SHARED_CLASSES = {}
 SUBJECTS = {
     "admission",
     "alerts",
-    "analysis",
     "audit",
     "errors",
     "health",

@@ -23,6 +23,14 @@ if TYPE_CHECKING:
     from app.supervision.child_plan import NodeSpec
 
 DEFAULT_NODES = 3
+AuthOption = Annotated[
+    bool | None,
+    setting(
+        "--auth/--no-auth",
+        "Require users to log in, over HTTPS. Once required, it stays so.",
+        default="as before; --auth at first",
+    ),
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,14 +68,7 @@ def up(
     data_dir: DataDirOption = DEFAULT_DATA_DIR,
     api: ApiOptions,
     demo: Annotated[bool, option("--demo", "Run `zonectl demo` once the API is ready.")] = False,
-    auth: Annotated[
-        bool | None,
-        setting(
-            "--auth/--no-auth",
-            "Require users to log in, over HTTPS. Once required, it stays so.",
-            default="as before; --auth at first",
-        ),
-    ] = None,
+    auth: AuthOption = None,
     insecure: InsecureOption = False,
     leave: Annotated[bool, option("--exit", "With --demo: stop afterwards, with its exit code.")] = False,
 ) -> int:

@@ -332,8 +332,8 @@ def out_of_order(part: Mapping[str, Any]) -> Check:
 def catalog_schema(where: str, theirs: str, known: Sequence[str]) -> Check:
     """``known``: the schemas of this build, the newest first. ``theirs`` empty: the database has none."""
     newest = known[0]
-    action = "Run `zonectl migrate`." if not theirs or theirs in known else "Use the newer build that wrote it."
-    is_behind = not theirs or theirs in known
+    is_behind = theirs <= newest
+    action = "Run `zonectl migrate`." if is_behind else "Use the newer build that wrote it."
     return check_of(
         "schema of the catalog",
         f"{theirs or 'none'} in {where}",

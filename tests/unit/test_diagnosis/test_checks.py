@@ -76,6 +76,7 @@ DOWN = {
         (checks.out_of_order({**DOWN, "severity": "page"}), FAIL),
         (checks.catalog_schema("db", "0011", KNOWN), OK),
         (checks.catalog_schema("db", "0010", KNOWN), FAIL),
+        (checks.catalog_schema("db", "0001", KNOWN), FAIL),
         (checks.catalog_schema("db", "", KNOWN), FAIL),
         (checks.catalog_schema("db", "0012", KNOWN), WARN),
     ],

@@ -1,4 +1,4 @@
-"""How long a retry waits: one value for everything that keeps a timer of its own.
+"""The time that a retry waits: one value for everything that keeps a timer of its own.
 
 A call that is simply repeated in place uses tenacity. The value is clamped by construction: it holds the pause
 itself and never a power of a counter, so no number of failures makes it overflow or grow past ``most_s``.
@@ -36,12 +36,12 @@ class Backoff:
         return self.pause_s > 0.0
 
     def failed(self) -> Backoff:
-        """After one more failure in a row."""
+        """Return the backoff after one more failure in a row."""
         longer_s = self.growth * self.pause_s if self.has_failed else self.first_s
         return replace(self, pause_s=min(longer_s, self.most_s))
 
     def fresh(self) -> Backoff:
-        """After a success: the next failure is a first one again."""
+        """Return the backoff after a success: the next failure is a first one again."""
         return replace(self, pause_s=0.0) if self.has_failed else self
 
     def up_to(self, most_s: float) -> Backoff:

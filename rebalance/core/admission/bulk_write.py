@@ -89,7 +89,7 @@ class BulkDecisions:
         return self._target.assignments_of(self._targets[number])
 
     def move(self, stable: bytes, number: int) -> Move:
-        """What a partition with this stable value moves when it goes to the target."""
+        """Return the move that takes partition ``number`` from this stable value to the target."""
         row = self._targets[number]
         move = self._moves.get((stable, row))
         if move is None:
@@ -98,18 +98,18 @@ class BulkDecisions:
         return move
 
     def is_overtaken(self, trigger: KeyValue | None) -> bool:
-        """Whether something later than the event was written to the partition: a reset, or a cancel."""
+        """True if something later than the event was written to the partition: a reset, or a cancel."""
         return trigger is not None and readable(trigger, self._processed) > self.event_revision
 
     def decide_alone(self, observed: Observed, number: int) -> Decision:
-        """For a partition that is not as usual."""
+        """Decide about one partition that is not as usual, by ``decide_on_trigger`` itself."""
         stable = readable(observed.stable, Assignments.decode)
         target = available_target(self.target(number), stable, self._target.pointer.gone)
         return decide_on_trigger(observed, target, self.event_revision, strategy=self._strategy)
 
     def decide(self, keys: ZoneKeys, number: int) -> Decision | None:
-        """What ``decide_on_trigger`` decides; None when the partition is not as usual. None is, where nodes are
-        gone that a partition may have or not."""
+        """Return what ``decide_on_trigger`` decides; None when the partition is not as usual. No partition is
+        usual while the target has nodes that are gone, which a partition may hold or not."""
         if not keys.is_usual(number) or self._target.pointer.gone:
             return None
         trigger = keys.trigger(number)

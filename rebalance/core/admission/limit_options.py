@@ -35,8 +35,8 @@ _ALLOWED = "22:00-04:00 in UTC, or with days as in Sat,Sun 22:00-04:00 or Mon-Fr
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """From ``start`` to ``end``, minutes of the UTC day; an end that is not after the start is on the next
-    day. ``days`` (0 is Monday, ascending, empty: each) are those on which it opens."""
+    """A time from ``start`` to ``end``, minutes of the UTC day; an end that is not after the start is on the
+    next day. ``days`` (0 is Monday, ascending, empty: each) are those on which it opens."""
 
     start: int
     end: int
@@ -67,7 +67,7 @@ class Window:
         return f"{days} {_clock(self.start)}-{_clock(self.end)}".lstrip()
 
     def opening_ms(self, day: int) -> int | None:
-        """When it opens on the day with this number since 1970, in milliseconds; None: it stays closed."""
+        """Time of its opening on the day of this number since 1970, in milliseconds; None: it stays closed."""
         if self.days and (day + EPOCH_WEEKDAY) % 7 not in self.days:
             return None
         return day * DAY_MS + self.start * MINUTE_MS
@@ -82,7 +82,7 @@ class Opening:
 
 
 def is_open(windows: Sequence[Window], now_ms: int) -> bool:
-    """Whether moves may begin at ``now_ms``. Without windows they may always."""
+    """True if moves may begin at ``now_ms``. Without windows they may always."""
     if not windows:
         return True
     today = now_ms // DAY_MS
@@ -133,7 +133,7 @@ RESET_S = 10
 
 
 class LimitKind(Enum):
-    """What the value of a limit is."""
+    """Kind of the value of a limit."""
 
     CAP = "moves at once"  # admission counts what moves against it
     COUNT = "number"
@@ -184,7 +184,7 @@ class LimitOption:
 
     @property
     def otherwise(self) -> str:
-        """What holds while the limit is not set."""
+        """Words for the value that holds while the limit is not set."""
         if self.kind is LimitKind.SWITCH:
             return "yes" if self.unset else "no"
         if self.kind is LimitKind.WINDOWS:
@@ -304,6 +304,6 @@ def _named(row: LimitOption, name: str) -> LimitOption:
 
 
 LIMIT_OPTIONS = tuple(_named(limit.metadata["row"], limit.name) for limit in fields(LimitValues))
-"""In the order of the record, of help and of forms."""
+"""All limits, in the order of the record, of help and of forms."""
 CAPS = tuple(option.name for option in LIMIT_OPTIONS if option.kind is LimitKind.CAP)
 RATES = tuple(option.name for option in LIMIT_OPTIONS if option.kind is LimitKind.RATE)

@@ -63,7 +63,7 @@ class TokenBuckets:
     unknown: Unknown | None = field(default=None, compare=False, repr=False)
 
     def at(self, now_ms: int, rates: ByteRates) -> TokenBuckets:
-        """As of ``now_ms``. A clock that is behind gives nothing back, and takes nothing."""
+        """Return the buckets as of ``now_ms``. A clock that is behind gives nothing back, and takes nothing."""
         elapsed_s = max(0, now_ms - self.at_ms) / 1_000
         cluster = _left(self.cluster, rates.cluster_bytes_s, elapsed_s)
         nodes = {name: _left(taken, rates.node_bytes_s, elapsed_s) for name, taken in self.nodes.items()}
@@ -80,19 +80,20 @@ class TokenBuckets:
             self.nodes[node] = self.nodes.get(node, 0.0) + total / len(donors)
 
     def cluster_cause(self, rates: ByteRates) -> str:
-        """Why no move may begin anywhere; empty: one may."""
+        """Cause that holds back every move of the cluster; empty: none does."""
         if not _is_used_up(self.cluster, rates.cluster_bytes_s):
             return ""
         return Cause.BANDWIDTH.text(f"the cluster's {rate_text(rates.cluster_bytes_s)} are used up")
 
     def node_cause(self, node: str, rates: ByteRates) -> str:
-        """Why no move may begin that loads ``node``; empty: one may."""
+        """Cause that holds back every move that loads ``node``; empty: none does."""
         if not _is_used_up(self.nodes.get(node, 0.0), rates.node_bytes_s):
             return ""
         return Cause.BANDWIDTH.text(f"{node}'s {rate_text(rates.node_bytes_s)} are used up")
 
     def next_open_ms(self, rates: ByteRates) -> int | None:
-        """When the next bucket that is used up is not any more; None: none is."""
+        """Time at which the next of the buckets that are used up is not any more, in milliseconds since 1970;
+        None: none is used up."""
         waits = [_wait_s(self.cluster, rates.cluster_bytes_s)]
         waits += [_wait_s(taken, rates.node_bytes_s) for taken in self.nodes.values()]
         wait_s = min((wait for wait in waits if wait is not None), default=None)
@@ -101,7 +102,8 @@ class TokenBuckets:
 
 @dataclass(frozen=True, slots=True)
 class AdmissionRecord(Record):
-    """What the last admission under limits has begun; with ``buckets`` where a rate holds."""
+    """Number of ``partitions`` that the last admission under limits has begun; with ``buckets`` where a rate
+    holds."""
 
     partitions: int
     buckets: TokenBuckets | None = None
@@ -111,7 +113,7 @@ AdmissionRecord.codec = Codec(AdmissionRecord, omit=("buckets",))
 
 
 def buckets_of(admission: AdmissionRecord | None) -> TokenBuckets:
-    """Those of the record of the last admission; full ones where there was none, or none under a rate."""
+    """Copy of the buckets of the last admission; full ones where there was none, or none under a rate."""
     buckets = admission.buckets if admission is not None else None
     return replace(buckets, nodes=dict(buckets.nodes)) if buckets is not None else TokenBuckets()
 
@@ -172,7 +174,7 @@ def utc(at_ms: int) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Limits(LimitValues):
-    """What limits the moves that may begin, and pauses. ``pause`` is the cluster's, ``zone_pauses`` are those
+    """Limits of the moves that may begin, and pauses. ``pause`` is the cluster's, ``zone_pauses`` are those
     of single zones.
 
     With ``batch_size`` the next moves of a zone begin when none of the last batch moves any more. With
@@ -185,7 +187,7 @@ class Limits(LimitValues):
     pause: Pause | None = None
     zone_pauses: Mapping[ZoneId, Pause] = field(default_factory=dict)
     unreadable: str = ""
-    """Why nothing may begin: the record cannot be read (``of``). Never stored."""
+    """Reason that nothing may begin: the record cannot be read (``of``). Empty: it can. Never stored."""
     unknown: Unknown | None = field(default=None, compare=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -204,16 +206,16 @@ class Limits(LimitValues):
 
     @classmethod
     def of(cls, item: KeyValue | None) -> Limits:
-        """What holds while ``item`` is the record. One that cannot be read is a pause of everything: neither no
-        limits nor leave to throw copies away."""
+        """Return the limits that hold while ``item`` is the record. One that cannot be read is a pause of
+        everything: it means neither no limits nor leave to throw copies away."""
         limits = read(item, cls.decode)
         if isinstance(limits, Unreadable):
             return cls(keep_copies=True, unreadable=limits.cause)
         return limits if limits is not None else cls()
 
     def holds(self, now_ms: int) -> bool:
-        """Whether anything may have to wait now. Windows hold while they are open, too: so that admission, and
-        nobody else, begins moves, and sees them close."""
+        """True if anything may have to wait now. Windows hold while they are open, too, so that admission alone
+        begins moves, and sees them close."""
         capped = any(getattr(self, name) is not None for name in (*CAPS, *RATES))
         held = capped or self.one_operation or bool(self.windows) or bool(self.unreadable)
         return held or any(pause.holds(now_ms) for pause in self._pauses())
@@ -241,7 +243,8 @@ class Limits(LimitValues):
         return Cause.OUTSIDE_WINDOW.text(f"{opening.window} UTC opens {utc(opening.at_ms)}") if opening else ""
 
     def next_end_ms(self, now_ms: int) -> int | None:
-        """When the next of what holds moves back now ends by itself: a pause, or the time between windows."""
+        """Earliest time at which something that holds moves back now ends by itself: a pause, or the
+        time between windows, in milliseconds since 1970; None: nothing does."""
         ends = [pause.until_ms for pause in self._pauses() if pause.holds(now_ms)]
         opening = next_opening(self.windows, now_ms)
         if opening is not None:
@@ -308,7 +311,8 @@ def move_of(stable: Assignments, target: Assignments) -> Move:
 
 
 def load_of(stable: Assignments, pending: Assignments, planned: Assignments | None) -> Move:
-    """What a partition that moves loads, with the move that is planned next: that is not admitted again."""
+    """Nodes that a moving partition loads, with those of the move that is planned next: that is not admitted
+    again."""
     move = move_of(stable, pending)
     if planned is None:
         return move
@@ -324,7 +328,7 @@ def without_members(move: Move) -> Move:
 
 @dataclass(slots=True)
 class Loads:
-    """What moves now, counted; and the members that each node holds or is about to hold. Copies of store
+    """Counts of what moves now, and of the members that each node holds or is about to hold. Copies of store
     zones move as others do, and are no members."""
 
     cluster: int = 0
@@ -353,7 +357,7 @@ OF_ALL_ZONES = frozenset({Cause.OPERATION_RUNS, Cause.CLUSTER_CAP, Cause.NODE_CA
 
 
 class Rooms:
-    """What may begin yet under ``limits`` while ``loads`` move; ``take`` uses it up.
+    """Room for moves that may begin yet under ``limits`` while ``loads`` move; ``take`` uses it up.
 
     ``member_limits``: of living nodes. A batch is what of a zone begins while none of it moves. ``first``: the
     zone and id of the operation that goes first where only one may; None: there is none. ``buckets`` are those
@@ -380,7 +384,7 @@ class Rooms:
         self._first = first
         self._seen: Collection[ZoneId] | None = None
         self._batches: Counter[ZoneId] = Counter()
-        """What this admission has taken of each zone: its batch is still open for that."""
+        """Number of moves that this admission has taken of each zone: its batch is still open for those."""
 
     def seen_by(self, zone_ids: Collection[ZoneId]) -> Rooms:
         """The same, for who sees these zones alone: no cause has a sum over zones, nor an operation of another
@@ -400,7 +404,7 @@ class Rooms:
         self._batches[zone_id] += 1
 
     def cause(self, zone_id: ZoneId, move: Move) -> str:
-        """What a partition of the zone waits for that wants to make this move; empty: it may begin.
+        """Cause that holds back a partition of the zone that is to make this move; empty: it may begin.
 
         The first word is stable: RECORD_NOT_READABLE, PAUSED, OUTSIDE_WINDOW, OPERATION_RUNS, CLUSTER_CAP,
         BATCH, ZONE_CAP, BANDWIDTH, NODE_CAP, NODE_MEMBER_LIMIT.
@@ -408,7 +412,7 @@ class Rooms:
         return self.cause_of_zone(zone_id) or self.cause_of_nodes(move)
 
     def cause_of_zone(self, zone_id: ZoneId) -> str:
-        """What every partition of the zone waits for."""
+        """Cause that holds back every partition of the zone; empty: none does."""
         limits, moving = self._limits, self._loads.zones[zone_id]
         if paused := limits.pause_cause(zone_id, self._now_ms):
             return paused
@@ -426,7 +430,9 @@ class Rooms:
         return self._buckets.cluster_cause(self._rates)
 
     def _waits_for_turn(self, zone_id: ZoneId) -> str:
-        """Also what another zone has begun before must end first: its operation may have been written down
+        """Cause that holds the zone back while another operation goes first; empty: it is the zone's turn.
+
+        Moves that another zone has begun must end first as well: its operation may have been written down
         later than an earlier one of this zone."""
         if self._first is not None and self._first[0] != zone_id:
             is_shown = self._seen is None or self._first[0] in self._seen
@@ -461,14 +467,14 @@ class Rooms:
         return ""
 
     def donor_room(self, node: str) -> int:
-        """How many moves may begin yet that have ``node`` as a donor."""
+        """Number of moves that may begin yet with ``node`` as a donor; ``NO_LIMIT`` without a cap."""
         if self._is_used_up(node):
             return 0
         cap = self._limits.donor_moves
         return NO_LIMIT if cap is None else cap - self._loads.donors[node]
 
     def receiver_room(self, node: str) -> int:
-        """How many moves may begin yet that have ``node`` as a receiver."""
+        """Number of moves that may begin yet with ``node`` as a receiver; ``NO_LIMIT`` without a cap."""
         if self._is_used_up(node):
             return 0
         cap = self._limits.receiver_moves
@@ -478,7 +484,8 @@ class Rooms:
         return bool(self._buckets.node_cause(node, self._rates))
 
     def member_room(self, node: str) -> int:
-        """How many members more ``node`` can hold; a node that does not live says nothing about that."""
+        """Number of further members that ``node`` can hold; ``NO_LIMIT`` where none is known, as of a node that
+        does not live."""
         limit = self._member_limits.get(node)
         return NO_LIMIT if limit is None else limit - self._loads.members[node]
 

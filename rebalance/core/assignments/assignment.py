@@ -73,7 +73,7 @@ class Assignments(Record):
         return *self.peers, *self.learners
 
     def at_rest(self) -> Assignments:
-        """What stable holds once the move is over: the same, without the marks of a move."""
+        """The same without the marks of a move, as stable holds it once the move is over."""
         return replace(self, forced=0, strategy=Strategy.QUEUE, empty=False, absent=())
 
 
@@ -94,11 +94,12 @@ def nodes_of(*assignments: Assignments | None) -> frozenset[str]:
 
 @dataclass(frozen=True, slots=True)
 class ReplicaShortfall:
-    """Of one partition. ``awaited``: nodes of the placement that have no replica and are given none, in its
-    order. ``missing`` and ``missing_voters``: so many fewer than ``replicas`` and ``voters``, which are asked
-    for; a replica on a node outside of the placement counts as well as any. ``broken``: living nodes whose
-    replica has failed, in name order. ``quorum``: the zone's explicit QUORUM SIZE where so few data nodes are
-    left that not as many replicas vote; 0: as many do, or the zone names none."""
+    """Replicas of one partition that are missing or broken. ``awaited``: nodes of the placement that have no
+    replica and are given none, in its order. ``missing`` and ``missing_voters``: so many fewer than
+    ``replicas`` and ``voters``, which are asked for; a replica on a node outside of the placement counts as
+    well as any. ``broken``: living nodes whose replica has failed, in name order. ``quorum``: the zone's
+    explicit QUORUM SIZE where so few data nodes are left that not as many replicas vote; 0: as many do, or the
+    zone names none."""
 
     replicas: int = 0
     voters: int = 0
@@ -114,7 +115,7 @@ class ReplicaShortfall:
 
     @property
     def cause(self) -> str:
-        """What is waited for; empty: it is not short."""
+        """Cause of the shortfall, with what is waited for; empty: the partition is not short."""
         if not self.quorum:
             return Cause.REPLICAS_MISSING.text(self.detail) if self.detail else ""
         matching = "1 data node matches" if self.voters == 1 else f"{self.voters} data nodes match"
@@ -123,7 +124,8 @@ class ReplicaShortfall:
 
     @property
     def detail(self) -> str:
-        """As ``REPLICAS_MISSING`` tells it; empty: none is."""
+        """Replicas or voters that are there, of those asked for, and nodes that are awaited, as the text of
+        ``REPLICAS_MISSING`` has them; empty: none is missing."""
         if not self.missing and not self.missing_voters:
             return ""
         awaits = f", awaits {', '.join(self.awaited)}" if self.awaited else ""

@@ -1,4 +1,4 @@
-"""What a group's leader asks while it changes the group (I3A-011..027; decision 11), as pure decisions.
+"""Decisions that a group's leader needs while it changes the group (I3A-011..027; decision 11), without I/O.
 
 ``pending.lock`` is held while voters are touched, and never while somebody copies. Without it pending may be
 replaced (strategy ``update``) or given up (``cancel``); under it pending stays what it is. It is taken when a

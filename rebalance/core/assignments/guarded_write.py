@@ -26,8 +26,8 @@ AssignmentKey = Literal["stable", "pending", "planned", "trigger", "lock"]
 
 
 class Outcome(Enum):
-    """What a decision came to. Blocks: a trigger, an applied configuration, a catch-up that ended, a change
-    that was cancelled, a group that went back to rest, joiners that are gone, a forced move."""
+    """Outcome of a decision. Blocks: a trigger, an applied configuration, a catch-up that ended, a change that
+    was cancelled, a group that went back to rest, joiners that are gone, a forced move, a withdrawal."""
 
     OUTDATED_UPDATE_RECEIVED = "OUTDATED_UPDATE_RECEIVED"
     STABLE_KEY_CREATED = "STABLE_KEY_CREATED"
@@ -127,7 +127,7 @@ def decode_trigger(value: bytes) -> int:
 def decide_on_trigger(
     observed: Observed, target: Assignments, event_revision: int, *, strategy: Strategy = Strategy.QUEUE
 ) -> Decision:
-    """What an event with ``event_revision`` that wants ``target`` writes.
+    """Decide what an event with ``event_revision`` that wants ``target`` writes.
 
     Invariants: the trigger never goes back, an event is processed at most once, and every processed event
     advances the trigger, also one that changes nothing else (decision 8).
@@ -245,7 +245,7 @@ def after_move(observed: Observed, stable: Assignments | None) -> tuple[Operatio
 
 
 def is_same(stored: KeyValue, assignments: Assignments | None) -> bool:
-    """By nodes and roles, never by bytes."""
+    """True if ``stored`` holds ``assignments``, by nodes and roles, never by bytes."""
     return readable(stored, Assignments.decode) == assignments
 
 

@@ -55,7 +55,7 @@ class TargetPointer(Record):
     gone: tuple[str, ...] = ()
     """Nodes of the target that are placed around while they are away (``DataNodes``); ``available_target``."""
     asked: int = 0
-    """Which asking for the same it answers (``DataNodes``)."""
+    """Value of ``DataNodes.asked`` that it was computed for; asking for copies again gets a new target."""
 
     def __post_init__(self) -> None:
         check_traits(self.nodes, self.weights, self.domains)
@@ -80,7 +80,7 @@ def surplus_of_others(pointers: Iterable[TargetPointer], nodes: Sequence[str]) -
 
 
 def is_target_of(pointer: TargetPointer, intent: ZoneIntent, data_nodes: DataNodes) -> bool:
-    """Whether the target was computed from exactly these placement parameters and data nodes.
+    """True if the target was computed from exactly these placement parameters and data nodes.
 
     Placement is a pure function: then another event changes nothing (decision 12).
     """
@@ -98,8 +98,8 @@ def is_target_of(pointer: TargetPointer, intent: ZoneIntent, data_nodes: DataNod
 
 
 def available_target(target: Assignments, stable: Assignments | None, gone: Collection[str]) -> Assignments:
-    """What a zone asks for beside nodes that are ``gone``: of ``target`` the others, and those that are in
-    ``stable`` already, whether they live or not. Where none is gone it is the target itself.
+    """Return ``target`` without those of its nodes that are ``gone`` and not in ``stable`` already. Where no
+    node is gone, or none would be left, it is the target itself.
 
     So a dead node is waited for where it holds a replica, and nowhere else.
     """
@@ -133,7 +133,7 @@ class StoredTarget:
 
     @property
     def is_whole(self) -> bool:
-        """Whether no chunk is missing."""
+        """True if no chunk is missing."""
         return sum(map(len, self.chunks)) == INDEX_BYTES * self.pointer.replicas * self.pointer.partitions
 
     def rows(self) -> list[bytes]:
@@ -144,7 +144,7 @@ class StoredTarget:
         return [chunk[start : start + size] for chunk in self.chunks for start in range(0, len(chunk), size)]
 
     def row(self, number: int) -> bytes:
-        """Of one partition, without cutting all others. All chunks but the last have the same length."""
+        """Row of one partition, without cutting all others. All chunks but the last have the same length."""
         size = self.pointer.replicas * INDEX_BYTES
         chunk, place = divmod(number * size, len(self.chunks[0]))
         return self.chunks[chunk][place : place + size]
@@ -234,7 +234,8 @@ CopySizes.codec = Codec(
 
 
 def known_start(item: KeyValue | None, event_revision: int) -> CopySizes | None:
-    """Of the operation of ``event_revision``; None: it is not kept (any more), or cannot be read."""
+    """Return what the operation of ``event_revision`` began from; None: it is not kept (any more), or cannot be
+    read."""
     record = read(item, CopySizes.decode)
     if record is None or isinstance(record, Unreadable) or record.event_revision != event_revision:
         return None

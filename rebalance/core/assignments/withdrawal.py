@@ -31,8 +31,8 @@ from rebalance.core.keyspace.txn import Delete, KeyValue, Operation, Put, Txn, a
 
 @dataclass(frozen=True, slots=True)
 class CancelledPartitions:
-    """What a cancel came to for each partition: it ``stays`` where it is, it ``goes_back`` to where it was, or
-    it ``goes_on``, because a voter of before is gone already or voters are exchanged at this moment. A
+    """Outcome of a cancel for each partition: it ``stays`` where it is, it ``goes_back`` to where it was, or it
+    ``goes_on``, because a voter of before is gone already or voters are exchanged at this moment. A
     partition that was there already, or that something later has taken up, is in none of them."""
 
     stays: tuple[int, ...] = ()
@@ -64,7 +64,7 @@ def decide_on_withdrawal(observed: Observed, event_revision: int, at_revision: i
 def decide_on_call_back(
     observed: Observed, configuration: KeyValue | None, event_revision: int, at_revision: int
 ) -> Decision:
-    """What the target of ``event_revision`` has begun here goes back to what is stable, as of ``at_revision``,
+    """Call back what the target of ``event_revision`` has begun here, to what is stable, as of ``at_revision``,
     which is above it: also the move before it that it waits for as planned. ``configuration``: as published.
 
     Forward only: once a voter of stable was removed, for then the way back costs a copy as well; while pending
@@ -96,7 +96,7 @@ def decide_on_call_back(
 
 
 def cancelled(observed: Observed, event_revision: int) -> str | None:
-    """Which field of ``CancelledPartitions`` the partition is in as it is now; None: in none."""
+    """Name of the field of ``CancelledPartitions`` that the partition is in as it is now; None: in none."""
     if observed.stable is None:
         return None
     processed = readable(observed.trigger, decode_trigger) or 0
@@ -108,6 +108,6 @@ def cancelled(observed: Observed, event_revision: int) -> str | None:
 
 
 def _voters(configuration: KeyValue | None, stable: Assignments) -> frozenset[str]:
-    """As published; those of stable where nobody has published anything yet."""
+    """Voters of the configuration as published; those of stable where none was published yet."""
     record = readable(configuration, ConfigurationRecord.decode)
     return frozenset(stable.peers) if record is None else record.voters

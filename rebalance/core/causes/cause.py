@@ -1,4 +1,4 @@
-"""Why something waits: the one enumeration of causes and of stages.
+"""Causes of waiting: the one enumeration of causes and of stages.
 
 A cause is told as a text. Its first word is a name of ``Cause``; after a colon the rest says which nodes, which
 number, or how long. Metrics and alerts take the first word alone, and an unknown one as OTHER, so no free text
@@ -124,14 +124,14 @@ class Cause(Enum):
     OTHER = "OTHER"
 
     def text(self, detail: str = "") -> str:
-        """As it is stored and shown: the name, and ``detail`` after a colon."""
+        """Text of the cause as it is stored and shown: the name, and ``detail`` after a colon."""
         return f"{self.value}: {detail}" if detail else self.value
 
 
 STAGES = (Cause.CATCHING_UP, Cause.JOINT, Cause.STABLE)
-"""What a group that is being changed tells first; what it waits for follows."""
+"""Stages of a group that is being changed: the first word of its cause, before what it waits for."""
 OLD_NAMES = {"UNHEALTHY_CLUSTER": Cause.HEALTH_INTERVAL}
-"""As nodes of earlier builds publish them."""
+"""Names of causes as nodes of earlier builds publish them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,7 +151,7 @@ def cause_of(text: str) -> Cause:
 
 
 def labels_of(text: str) -> CauseLabels:
-    """Of the cause of a partition's status, which may have a stage before what it waits for."""
+    """Labels of the cause of a partition's status, which may have a stage before what it waits for."""
     first = cause_of(text)
     if first not in STAGES:
         return CauseLabels(Cause.NONE, first)
@@ -162,7 +162,7 @@ def labels_of(text: str) -> CauseLabels:
 
 
 def told_cause(text: str) -> Cause:
-    """What to look up for people: what a stage waits for, or the stage itself."""
+    """Cause to look up for people: what a stage waits for, or the stage itself."""
     labels = labels_of(text)
     return labels.cause if labels.cause is not Cause.NONE else labels.stage
 

@@ -1,4 +1,4 @@
-"""What each cause means, for how long it is normal, and what to do: the rows of ``docs/causes.md``."""
+"""Meaning of each cause, for how long it is normal, and what to do: the rows of ``docs/causes.md``."""
 
 from __future__ import annotations
 
@@ -285,7 +285,7 @@ CAUSE_GROUPS: Mapping[str, tuple[CauseRow, ...]] = {
 }
 CAUSES: Mapping[Cause, CauseRow] = {row.cause: row for rows in CAUSE_GROUPS.values() for row in rows}
 PERMITTED = frozenset(row.cause for row in CAUSES.values() if row.normality is Normality.ASKED)
-"""What holds a move back because somebody has asked for it."""
+"""Causes that hold a move back because somebody has asked for it."""
 
 
 def row_of(text: str) -> CauseRow | None:
@@ -294,8 +294,9 @@ def row_of(text: str) -> CauseRow | None:
 
 
 def advice(text: str, alive: Collection[str], held_s: float) -> str:
-    """What to do about the cause ``text`` of a partition that has held for so long. What loses data is told
-    once no node that it names has its lease, and an exchange or an election would have ended."""
+    """Advice on the cause ``text`` of a partition, which has held for ``held_s``; empty: the cause is not known
+    to this build. A remedy that loses data is added once no node that the cause names is ``alive``, and
+    an exchange or an election would have ended."""
     row = row_of(text)
     if row is None:
         return ""
@@ -305,13 +306,13 @@ def advice(text: str, alive: Collection[str], held_s: float) -> str:
 
 
 def anchor(text: str) -> str:
-    """Where the page explains ``text``, as ``docs/causes.md#node_down``; empty: it does not."""
+    """Place of the page that explains ``text``, as ``docs/causes.md#node_down``; empty: it does not."""
     row = row_of(text)
     return f"{PAGE}#{row.cause.value.lower()}" if row is not None else ""
 
 
 def words(text: str) -> str:
-    """What an ordinary cause waits for; empty for one that calls for somebody."""
+    """Words for what an ordinary cause waits for; empty for one that calls for somebody."""
     row = row_of(text)
     return row.words if row is not None else ""
 

@@ -28,7 +28,8 @@ from catalog.core.zone import ZoneIntent
 
 FIRST_EPOCH = 1
 REVISION_BITS = 48
-"""At 10,000 writes a second a metastore counts this far in 890 years; 32,000 epochs fit into 63 bits."""
+"""Bits for the revision in an event revision. At 10,000 writes a second a metastore counts this far in 890
+years; 32,000 epochs fit into 63 bits."""
 MAJOR_BITS = 20
 EPOCH_MAX = 1 << (63 - REVISION_BITS)
 
@@ -51,7 +52,7 @@ def first_major(epoch: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class LostLife(Extensible):
-    """What a node has seen of the metastore, and what that no longer has: ``revision`` in ``epoch``."""
+    """State of the metastore that ``node`` has seen and that is there no longer: ``revision`` in ``epoch``."""
 
     epoch: int
     revision: int
@@ -156,7 +157,7 @@ class Divergence:
 def find_divergence(
     catalog: CatalogTruth, metastore: MetastoreTruth, newest: ZoneIntent | None
 ) -> Divergence | None:
-    """Why catalog and metastore do not belong together; None when they do.
+    """Find the reason why catalog and metastore do not belong together; None when they do.
 
     ``newest`` is the metastore's intent of the highest version, read before ``catalog`` was.
 

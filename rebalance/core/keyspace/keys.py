@@ -210,7 +210,7 @@ class Keyspace:
         return f"{self.exchange_events}{number:012d}"
 
     def store_server(self, name: str, incarnation: str) -> str:
-        """Its heartbeats."""
+        """Key of the heartbeats of this incarnation of a store server."""
         return f"{self.exchange_servers}{name}/{incarnation}"
 
     # It outlives the server's incarnations.
@@ -225,7 +225,7 @@ class Keyspace:
         return f"{self.exchange_results}{exchange.major:010d}.{exchange.minor:010d}"
 
     def logged_exchange(self, exchange: TopologyVersion) -> str:
-        """For people; the last key is that of the newest."""
+        """Key of an exchange in the log for people; the last key is that of the newest."""
         return f"{self.exchange_log}{exchange.major:010d}.{exchange.minor:010d}"
 
     def exchange_result_parts(self, exchange: TopologyVersion, parts: str) -> str:

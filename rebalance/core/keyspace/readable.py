@@ -28,7 +28,7 @@ class Unreadable:
 
     @property
     def cause(self) -> str:
-        """As progress, partitions and limits tell it; the first word is stable."""
+        """Cause as progress, partitions and limits show it; the first word is stable."""
         return Cause.RECORD_NOT_READABLE.text(f"{self.key}: {self.reason}")
 
     @property

@@ -1,5 +1,5 @@
-"""What nodes, members and processes say of themselves in the metastore: small JSON documents with a version
-field.
+"""Records of nodes, members and processes about themselves in the metastore: small JSON documents with a
+version field.
 
 Who writes what: a node writes its own ``nodes/<name>`` (under its lease) and its own ``members/...`` keys; the
 agent beside a group's leader writes ``partition/.../configuration``; the first agent that sees every initial
@@ -47,7 +47,7 @@ class NodeRecord(Record):
         return self.level if self.level_of == self.incarnation else NO_LEVEL
 
     def at_level(self, level: int) -> NodeRecord:
-        """As a build of that level writes it."""
+        """Return the record as a build of that level writes it."""
         return replace(self, level=level, level_of=self.incarnation)
 
 
@@ -89,7 +89,7 @@ class MemberRole(Enum):
 
 
 class Stage(Enum):
-    """Where a group's reconfiguration is. CATCHING_UP: a learner was added, nothing promoted or removed.
+    """Stage of a group's reconfiguration. CATCHING_UP: a learner was added, nothing promoted or removed.
     JOINT: from the first promote or remove until the member list is the target. STABLE: it is the target, and
     the stable key is not switched yet."""
 
@@ -112,12 +112,12 @@ class MirrorRecord(Extensible):
     """The last revision of the group that the copy has completely, exactly. Published while the group has no
     leader; 0: not published, or the first copy is unfinished, which counts for nothing."""
     generation: int = 0
-    """Of the group whose data the copy holds."""
+    """Generation of the group whose data the copy holds."""
 
 
 @dataclass(frozen=True, slots=True)
 class LogPosition(Extensible):
-    """How far a copy goes, as indexes of its group's log. ``committed``: up to here the copy knows that the
+    """Position of a copy, as indexes of its group's log. ``committed``: up to here the copy knows that the
     group has decided, and a reset keeps it; ``last``: its newest entry. What lies between may have been
     acknowledged by members that are lost now. ``orderly``: the process lives, so it can write down all it knows
     first."""
@@ -153,7 +153,7 @@ class MemberRecord(Record):
     position: LogPosition | None = None
     """Published while the group has no leader: what a recovery chooses by."""
     copied: int = 0
-    """While it catches up: bytes of its store and entries that it has applied; one figure, which stands still
+    """Bytes of its store and entries that it has applied, while it catches up; one figure, which stands still
     when nothing comes."""
 
     @classmethod
@@ -167,7 +167,7 @@ class MemberRecord(Record):
 
     @property
     def has_failed(self) -> bool:
-        """Its process ended, or its copy cannot be used: of the member, or of the mirror."""
+        """True if its process ended or its copy cannot be used: the member's, or the mirror's."""
         is_broken = self.mirror is not None and self.mirror.state is MemberState.FAILED
         return is_broken or self.state is MemberState.FAILED
 
@@ -201,7 +201,7 @@ class GroupRecord(Record):
     peers: dict[str, str]
     generation: int = 0
     engine: str = DEFAULT_ENGINE
-    """What keeps the members; a node whose profile names another one has no place in the group."""
+    """Engine that keeps the members; a node whose profile names another one has no place in the group."""
     founding_revision: int = 0
     """Data revision that the group of this generation began with. A copy of an earlier one goes on with the new
     group where it is not beyond it. 0: not known."""
@@ -242,18 +242,19 @@ class ConfiguredMember(Extensible):
 
 @dataclass(frozen=True, slots=True)
 class ConfigurationRecord(Record):
-    """What the group has committed, as published by the agent beside its leader after each step."""
+    """Configuration that the group has committed, as published by the agent beside its leader after each
+    step."""
 
     term: int
     leader: str
     stage: Stage
     members: dict[str, ConfiguredMember] = field(default_factory=dict)
     reason: str = ""
-    """Why the running change does not go on at the moment; empty when it does."""
+    """Reason that the running change does not go on at the moment; empty when it does."""
     size_bytes: int = 0
-    """What a copy takes on disk, rounded (``rounded_size``); 0 until it is known."""
+    """Bytes that a copy takes on disk, rounded (``rounded_size``); 0 until it is known."""
     generation: int = 0
-    """Of the group that committed it; terms are compared within one generation."""
+    """Generation of the group that committed it; terms are compared within one generation."""
 
     @property
     def voters(self) -> frozenset[str]:
@@ -304,7 +305,7 @@ class GivenUpRecord(Record):
     joiners: dict[str, GivenUpJoiner] = field(default_factory=dict)
 
     def names(self) -> tuple[str, ...]:
-        """Who was given up for ``event``."""
+        """Nodes that were given up for ``event``, in name order."""
         return tuple(sorted(name for name, joiner in self.joiners.items() if joiner.event == self.event))
 
 
@@ -332,12 +333,12 @@ _OF_STORE = " store"
 
 
 def store_name(node: str) -> str:
-    """Of the process that is a node's store server. No node's own name has a space."""
+    """Name of the process that is a node's store server. No node's own name has a space."""
     return f"{node}{_OF_STORE}"
 
 
 def is_store(process: str) -> bool:
-    """Whether the process is the store server of a node, which starts and stops it."""
+    """True if the process is the store server of a node, which starts and stops it."""
     return process.endswith(_OF_STORE)
 
 
@@ -422,8 +423,8 @@ CAUSE_MAX = 300
 
 @dataclass(frozen=True, slots=True)
 class Failing:
-    """What keeps a change from going on, as its leader's node sees it now. ``attempt``: how many have failed;
-    0: none could be begun."""
+    """Failure that keeps a change from going on, as its leader's node sees it now. ``attempt``: how many have
+    failed; 0: none could be begun."""
 
     code: str
     cause: str
@@ -448,14 +449,14 @@ class Failure(Extensible):
         return PartitionId(self.zone_id, self.partition)
 
     def is_news(self, failing: Failing) -> bool:
-        """Whether ``failing``, which has the same code, is to be reported after this: the cause is another one,
+        """True if ``failing``, which has the same code, is to be reported after this: the cause is another one,
         or attempts have doubled. The 2,001st is no news."""
         return failing.cause[:CAUSE_MAX] != self.cause or failing.attempt >= 2 * max(self.attempt, 1)
 
 
 @dataclass(frozen=True, slots=True)
 class FailureRecord(Record):
-    """Of one node, the newest first."""
+    """Failures that one node reports, the newest first."""
 
     failures: tuple[Failure, ...] = ()
 
@@ -464,8 +465,8 @@ class FailureRecord(Record):
         return frozenset(failure.of for failure in self.failures)
 
     def with_news(self, news: Collection[Failure], lives: Callable[[PartitionId], bool]) -> FailureRecord:
-        """With ``news`` in place of the earlier reports of the same failures, and without partitions that are
-        no more: the newest ``NODE_MAX``."""
+        """Return the record with ``news`` in place of the earlier reports of the same failures, and without
+        partitions that are no more: the newest ``NODE_MAX``."""
         known = {_series(failure): failure for failure in (*self.failures, *news)}
         kept = (failure for failure in known.values() if lives(failure.of))
         return replace(self, failures=tuple(sorted(kept, key=_newest_first)[:NODE_MAX]))
@@ -481,7 +482,7 @@ def failure_after(
 
 
 def newest(records: Mapping[str, FailureRecord]) -> list[tuple[str, Failure]]:
-    """Of all nodes, by name: the newest ``ALL_MAX`` with the reporting node, the newest first."""
+    """Newest ``ALL_MAX`` failures of ``records`` (by node), each with its reporting node, the newest first."""
     failures = [(node, failure) for node, record in records.items() for failure in record.failures]
     return sorted(failures, key=lambda entry: (_newest_first(entry[1]), entry[0]))[:ALL_MAX]
 

@@ -1,4 +1,4 @@
-"""What runs in an installation, of which builds, and what stands in the way of finalising an upgrade."""
+"""Processes that run in an installation, their builds, and what stands in the way of finalising an upgrade."""
 
 from __future__ import annotations
 
@@ -24,7 +24,8 @@ from rebalance.core.keyspace.txn import KeyValue
 OLDER_S = 600
 """An older build that was seen within so many seconds may come back by itself."""
 ORDER = (ProcessRole.SERVER, ProcessRole.CONTROLLER, ProcessRole.NODE)
-"""In which an upgrade replaces processes: servers bring the catalog's schema, which older ones can write."""
+"""Order in which an upgrade replaces processes: servers bring the catalog's schema, which older ones can
+write."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,9 +58,9 @@ OlderBuild.codec = Codec(OlderBuild)
 def running(
     nodes: Iterable[KeyValue], processes: Iterable[KeyValue], keyspace: Keyspace
 ) -> tuple[RunningProcess, ...]:
-    """Of the keys below ``nodes/`` and ``processes/``, by role in ``ORDER``, then by name. Of a node the lower
-    of both its levels counts: one of its keys may still be that of the build before. What cannot be read is of
-    no level."""
+    """Processes of the keys below ``nodes/`` and ``processes/``, by role in ``ORDER``, then by name. Of a node
+    the lower of both its levels counts: one of its keys may still be that of the build before. A process whose
+    record cannot be read is of no level."""
     known = {item.key.removeprefix(keyspace.processes): _process(item, keyspace) for item in processes}
     for item in nodes:
         name, record = item.key.removeprefix(keyspace.nodes), read(item, NodeRecord.decode)
@@ -82,14 +83,15 @@ def _rank(role: str) -> int:
 
 
 def below(processes: Iterable[RunningProcess], level: int) -> tuple[RunningProcess, ...]:
-    """Those whose builds are of a lower level."""
+    """Processes whose builds are of a lower level than ``level``."""
     return tuple(process for process in processes if process.level < level)
 
 
 def hindrances(
     processes: Iterable[RunningProcess], older: OlderBuild | Unreadable | None, level: int
 ) -> Iterator[str]:
-    """Why ``level`` cannot come into force, each in words that name who is to be replaced; nothing: it can."""
+    """Yield the reasons why ``level`` cannot come into force, in words that name what is to be replaced; none:
+    it can."""
     lower = below(processes, level)
     for process in lower:
         yield f"{process} cannot read what is written at level {level}"
@@ -123,8 +125,8 @@ def newest_version(processes: Iterable[RunningProcess]) -> str:
 
 
 def waiting(processes: Iterable[RunningProcess]) -> tuple[RunningProcess, ...]:
-    """Those that are of an earlier version or level than another one, in the order in which to replace them.
-    Store servers are replaced with their nodes."""
+    """Processes of an earlier version or level than another one, in the order in which to replace them. Store
+    servers are left out: they are replaced with their nodes."""
     known = tuple(processes)
     newest, level = newest_version(known), max((process.level for process in known), default=NO_LEVEL)
     return tuple(

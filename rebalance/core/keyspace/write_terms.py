@@ -1,4 +1,4 @@
-"""What a write of one key asks for, besides being stored."""
+"""Terms of a write of one key, besides the value that is to be stored."""
 
 from __future__ import annotations
 

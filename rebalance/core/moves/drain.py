@@ -28,7 +28,7 @@ Drain.codec = Codec(Drain, omit=("verified",))
 
 
 class DrainLoss(Enum):
-    """What a partition loses when a node stops. LEADER alone is no loss of data or service: another member
+    """Loss of a partition when a node stops. LEADER alone is no loss of data or service: another member
     leads within seconds."""
 
     LAST_COPY = "LAST_COPY"
@@ -41,7 +41,7 @@ class DrainLoss(Enum):
 
 
 def losses(view: PartitionView, node: str, alive: frozenset[str]) -> Iterator[tuple[DrainLoss, str]]:
-    """What the partition would lose if ``node`` stopped now, explained; nothing if it does not matter.
+    """Yield what the partition would lose if ``node`` stopped now, explained; nothing if it does not matter.
 
     Voters are those of the committed configuration, before there is one those of stable. A member counts while
     its node lives and its process runs. A member that the group does not list is no copy. Of a partition that

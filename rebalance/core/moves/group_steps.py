@@ -1,4 +1,4 @@
-"""How a replication group gets from the member list that it has to the one that is wanted, step by step.
+"""Steps of a replication group from the member list that it has to the one that is wanted.
 
 ``next_step`` looks at the list that the group has committed, at its leader and at the target, and names the one
 step to take now. It keeps no memory, so the next leader continues an interrupted change from the list alone.
@@ -32,15 +32,15 @@ class ObservedMember:
     peer_url: str
     role: MemberRole
     started: bool = True
-    """It joined and answers clients."""
+    """True if it joined and answers clients."""
     joined: bool = True
-    """Its process is in the group; it may not answer clients yet."""
+    """True if its process is in the group; it may not answer clients yet."""
     down: bool = False
-    """Its node does not live, or has given the member up."""
+    """True if its node does not live, or has given the member up."""
     announced: bool = False
     """Published as leaving long enough ago for clients to have turned away."""
     mirror_awaited: bool = False
-    """Its node is to be a learner, lives, and has no mirror yet that runs."""
+    """True if its node is to be a learner, lives, and has no mirror yet that runs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +73,7 @@ class WaitStart:
 
 @dataclass(frozen=True, slots=True)
 class Promote:
-    """Once the learner is in sync."""
+    """Make the learner a voter once it is in sync."""
 
     peer_url: str
 
@@ -97,7 +97,7 @@ class Remove:
 
 @dataclass(frozen=True, slots=True)
 class WaitMajority:
-    """Nothing may be removed now: the voters that remain would have no living majority without ``down``."""
+    """Remove no voter now: those that remain would have no living majority without ``down``."""
 
     down: tuple[str, ...]
 
@@ -148,14 +148,15 @@ def next_step(view: GroupView, target: Sequence[str], stable: Sequence[str] = ()
 
 
 def touches_voters(step: Step, view: GroupView) -> bool:
-    """Whether the step changes who votes or leads, or says that the change is over: only under the lock."""
+    """True if the step changes who votes or leads, or says that the change is over: it is taken under the lock
+    only."""
     if isinstance(step, Remove | AnnounceLeaving):
         return step.peer_url in {voter.peer_url for voter in view.voters}
     return isinstance(step, Promote | MoveLeader | Done)
 
 
 def needs_intention(step: Step, view: GroupView) -> bool:
-    """Whether the step is only taken for what the metastore says now (M12): the next joiner, another leader, a
+    """True if the step is only taken for what the metastore says now (M12): the next joiner, another leader, a
     voter that goes. Promoting the joiner that runs, removing a learner and waiting need only the intention that
     the leader's agent has read in its term."""
     if isinstance(step, Remove):

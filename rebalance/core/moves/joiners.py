@@ -24,7 +24,7 @@ from rebalance.core.keyspace.txn import Delete, KeyValue, Put, Txn, as_read
 from rebalance.core.moves.move_status import PartitionView
 
 JOINER_MAX_S = 3_600
-"""And for so long at most, whatever it has copied before."""
+"""Longest time that a joiner may be gone, in seconds, whatever it has copied before."""
 STEADY_S = 30.0
 """A member that has failed runs for so long before it counts as back: one that ends again and again copies
 nothing. Its node begins its own back-off anew after the same time."""
@@ -35,20 +35,20 @@ AGAIN_MAX_S = 3_600.0
 
 @dataclass(frozen=True, slots=True)
 class JoinerTime:
-    """What a leader has seen of one joiner. Times are of a clock that stands still while the leader's agent
+    """Observations of one joiner by a leader. Times are of a clock that stands still while the leader's agent
     does not hear the metastore."""
 
     copies_since_s: float | None = None
     gone_since_s: float | None = None
     copied_s: float = 0.0
-    """How long it had copied when it was last seen doing so."""
+    """Seconds that it had copied for when it was last seen doing so."""
     copied: int = 0
     grown_at_s: float | None = None
-    """When what it says to have ``copied`` was last seen to change."""
+    """Time at which the figure that it reports as ``copied`` was last seen to change."""
     failed: bool = False
-    """Its member has failed since it was last seen to copy steadily."""
+    """True if its member has failed since it was last seen to copy steadily."""
     runs_since_s: float | None = None
-    """It runs again after it failed, and not for long enough yet."""
+    """Time since which it runs again after it failed, while that is not long enough yet."""
 
     def seen(
         self, now_s: float, *, is_gone: bool, is_listed: bool, failed: bool = False, copied: int = 0
@@ -70,13 +70,13 @@ class JoinerTime:
         return JoinerTime(since_s, None, now_s - since_s, copied, grown_at_s)
 
     def is_over(self, now_s: float, timeout_s: float) -> bool:
-        """Whether it is gone, and has been for longer than it may: a restart must not cost a long copy."""
+        """True if it is gone, and has been for longer than it may: a restart must not cost a long copy."""
         if self.gone_since_s is None or self.runs_since_s is not None:
             return False
         return now_s - self.gone_since_s >= min(max(timeout_s, self.copied_s), JOINER_MAX_S)
 
     def is_stalled(self, now_s: float, timeout_s: float) -> bool:
-        """Whether it lives and copies, and nothing has come for so long."""
+        """True if it lives and copies, and nothing has come for ``timeout_s``."""
         return self.grown_at_s is not None and now_s - self.grown_at_s >= timeout_s
 
 
@@ -92,7 +92,7 @@ def is_gone(lives: bool, record: MemberRecord | None, *, is_listed: bool) -> boo
 
 
 def joiners_of(stable: Assignments, pending: Assignments) -> tuple[str, ...]:
-    """In pending's order."""
+    """Voters of pending that do not vote in stable, in pending's order."""
     return tuple(name for name in pending.peers if name not in stable.peers)
 
 
@@ -157,8 +157,8 @@ def decide_on_joiners_gone(
 def _recorded(
     known: GivenUpRecord | None, event: int, stable: Assignments, gone: Mapping[str, str]
 ) -> GivenUpRecord:
-    """With those that were given up before: who asks again looks how often. A node that votes by now begins
-    anew when it is gone the next time."""
+    """Record of the joiners that are ``gone`` now, beside those that were given up before: how often decides
+    when they are asked again. A node that votes by now begins anew when it is gone the next time."""
     before = known.joiners if known is not None else {}
     joiners = {name: joiner for name, joiner in before.items() if name not in stable.peers}
     for name, incarnation in gone.items():
@@ -168,8 +168,8 @@ def _recorded(
 
 
 def left_out_by_reset(known: GivenUpRecord | None, event: int, names: Collection[str]) -> GivenUpRecord | None:
-    """What a reset of ``event`` writes about ``names``, nodes of the target that the partition goes on without;
-    None: nothing. They are asked as soon as they live, however often they were given up before."""
+    """Record that a reset of ``event`` writes of ``names``, nodes of the target that the partition goes on
+    without; None: nothing. They are asked as soon as they live, however often they were given up before."""
     if not names and known is None:
         return None
     joiners = dict(known.joiners) if known is not None else {}
@@ -188,8 +188,8 @@ def left_without_note(view: PartitionView, processed: int) -> tuple[str, ...]:
 
 
 def back_again(record: GivenUpRecord, incarnations: Mapping[str, str]) -> tuple[str, ...]:
-    """Who was given up for the record's event and lives again. ``incarnations``: of the nodes that live now; a
-    node that lived and failed is another one once it was started again."""
+    """Nodes that were given up for the record's event and live again. ``incarnations``: of the nodes that live
+    now; a node that lived and failed is another one once it was started again."""
     return tuple(
         name
         for name in record.names()
@@ -198,8 +198,8 @@ def back_again(record: GivenUpRecord, incarnations: Mapping[str, str]) -> tuple[
 
 
 def again_s(times: int, first_s: float = AGAIN_S) -> float:
-    """How long a node lives again before it is asked for its copy, having been given up ``times`` in a row; 0
-    where a reset left it out."""
+    """Seconds that a node lives again before it is asked for its copy, having been given up ``times`` in a row;
+    0 where a reset left it out."""
     backoff = Backoff(first_s, max(AGAIN_MAX_S, first_s), jitter=0.0)
     for _ in range(min(times, 32)):
         backoff = backoff.failed()

@@ -1,4 +1,4 @@
-"""Where a partition's move is and, when it does not go on, why: every state names its cause.
+"""State of a partition's move and, when it does not go on, the reason: every state names its cause.
 
 The phases of a rebalance are here, too, each with its trigger, its steps and its result (I3A-028). They are
 derived from the keys alone, so it can be read at any time, also after a restart: a phase that is over shows
@@ -49,11 +49,11 @@ class MoveStatus:
 
 @dataclass(frozen=True, slots=True)
 class StoreOwners:
-    """Who has a partition of the engine ``store``, by the last exchange: ``in_sync`` may own it, ``effective``
-    serve it, the primary first; ``filling`` are copies that the primary waits for while they are filled. Empty:
-    the partition was not opened yet, or nobody may lead it. ``epoch``: the exchange that made the primary;
-    ``counter``: of a record that every copy in the set has. ``servers``: whose store servers take part now.
-    ``silent``: those of them that others suspect. ``is_resting``: the zone is deactivated."""
+    """Owners of a partition of the engine ``store``, by the last exchange: ``in_sync`` may own it,
+    ``effective`` serve it, the primary first; ``filling`` are copies that the primary waits for while they are
+    filled. Empty: the partition was not opened yet, or nobody may lead it. ``epoch``: the exchange that made
+    the primary; ``counter``: of a record that every copy in the set has. ``servers``: whose store servers take
+    part now. ``silent``: those of them that others suspect. ``is_resting``: the zone is deactivated."""
 
     in_sync: tuple[str, ...] = ()
     effective: tuple[str, ...] = ()
@@ -73,7 +73,7 @@ class StoreOwners:
 
     @property
     def copies(self) -> frozenset[str]:
-        """Who is known to have data of it."""
+        """Nodes that are known to have data of it."""
         return frozenset((*self.in_sync, *self.effective, *self.filling))
 
 
@@ -99,13 +99,16 @@ class PartitionView:
     """Copies of members that have left, by the name of their key: the node, and ``@`` with the generation
     where that was given up."""
     reset_wait: str = ""
-    """What its automatic reset waits for, of a zone that helps itself; empty: nothing, or it has a majority."""
+    """Condition that its automatic reset waits for, in a zone that helps itself; empty: none, or it has a
+    majority."""
     owners: StoreOwners | None = None
     """None: its copies are a group of members, and not kept by the engine ``store``."""
     unreadable: str = ""
-    """Why nothing is decided about the partition: a key of it cannot be read. Here it is left out."""
+    """Reason that nothing is decided about the partition: a key of it cannot be read, and is left out here.
+    Empty: all can."""
     placement: Assignments | None = None
-    """What the zone asks for, nodes that have left included (``available_target``); None: ``target``."""
+    """Assignments that the zone asks for, nodes that have left included (``available_target``); None:
+    ``target``."""
     quorum: int = 0
     """The zone's explicit QUORUM SIZE; 0: it names none, or nobody asks."""
 
@@ -168,8 +171,8 @@ def joiner_gone(view: PartitionView) -> str:
 
 
 def shortfall_of(view: PartitionView, alive: frozenset[str]) -> ReplicaShortfall:
-    """Which replicas are missing and which are broken. Nothing is missing before the newest placement was taken
-    up: the partition waits for that. A partition that is lost has no replica to repair."""
+    """Replicas that are missing, and those that are broken. Nothing is missing before the newest placement was
+    taken up: the partition waits for that. A partition that is lost has no replica to repair."""
     asked = view.placement or view.target
     if asked is None or view.stable is None or not view.processed or view.unreadable:
         return NOTHING_MISSING
@@ -238,7 +241,8 @@ def _status_of_owners(view: PartitionView, owners: StoreOwners, alive: frozenset
 def _status_of_move(
     view: PartitionView, stable: Assignments, pending: Assignments, alive: frozenset[str]
 ) -> MoveStatus:
-    """Nothing waits for learners: who is to learn counts only through the leader's own reason."""
+    """Status of a partition with a pending set. Nothing waits for learners: a node that is to learn counts only
+    through the leader's own reason."""
     voters = frozenset(pending.peers)
     blocked = _first_of(
         _no_majority(view, alive), _down(voters, alive), _majority_lost(stable, alive), _failed(view, voters)
@@ -293,7 +297,8 @@ def _learners(view: PartitionView, stable: Assignments) -> MoveStatus | None:
 
 
 def _redundant(view: PartitionView, stable: Assignments, alive: frozenset[str]) -> MoveStatus | None:
-    """What is on a dead node is cleaned up when the node returns; nothing waits for that."""
+    """Status of replicas on living nodes that are left over; None: there are none. What is on a dead node is
+    cleaned up when the node returns; nothing waits for that."""
     mirrors = {node for node, member in view.members.items() if member.mirror is not None}
     surplus = (_having_members(view) - frozenset(stable.peers)) | (mirrors - frozenset(stable.learners))
     nodes = sorted(surplus & alive)
@@ -321,8 +326,8 @@ def _majority_lost(stable: Assignments, alive: frozenset[str]) -> MoveStatus | N
 
 
 def _no_majority(view: PartitionView, alive: frozenset[str]) -> MoveStatus | None:
-    """So many voters are gone that no move can go on, and nothing can be written (M11). A group of one that is
-    down has nothing to be a majority of."""
+    """Status of a group of which so many voters are gone that no move can go on, and nothing can be written
+    (M11); None: it is not so. A group of one that is down has nothing to be a majority of."""
     if view.pending is not None and view.pending.forced:
         return None  # it is being founded anew
     voters = committed_voters(view) | unseen_voters(view, alive)
@@ -346,7 +351,7 @@ def _failed(view: PartitionView, nodes: frozenset[str]) -> MoveStatus | None:
 
 
 class PhaseName(Enum):
-    """In the order in which they follow each other."""
+    """Phases of a move, in the order in which they follow each other."""
 
     WRITE_INTENTION = "WRITE_INTENTION"
     MOVE_GROUP = "MOVE_GROUP"
@@ -487,7 +492,7 @@ def _clean_up(view: PartitionView, alive: frozenset[str]) -> MovePhase:
 
 
 def _fill_copies(view: PartitionView, owners: StoreOwners, alive: frozenset[str]) -> MovePhase:
-    """What MOVE_GROUP is in a store zone."""
+    """Phase MOVE_GROUP of a store zone."""
     name = PhaseName.MOVE_GROUP
     if view.pending is None:
         return MovePhase(name, PhaseState.NOT_BEGUN, "a pending set", (), "nothing is pending")

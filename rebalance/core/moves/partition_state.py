@@ -1,4 +1,4 @@
-"""How healthy a partition is: the state of each replica, and of the whole (``SYSTEM`` partition states).
+"""Health of a partition: the state of each replica, and of the whole (``SYSTEM`` partition states).
 
 Voters are counted against the quorum of the configuration that the group has *committed*; learners never help
 a quorum. A learner is judged by its mirror, for it has no member. "Every replica" means the replicas
@@ -57,11 +57,11 @@ class GlobalState(Enum):
 
 
 UNSERVED = frozenset({GlobalState.READ_ONLY, GlobalState.UNAVAILABLE})
-"""It takes no writes."""
+"""States in which a partition takes no writes."""
 
 
 def is_learner(view: PartitionView, node: str) -> bool:
-    """Whether the replica on ``node`` is a mirror: nobody counts a member there, and a key says that it learns.
+    """True if the replica on ``node`` is a mirror: no voter is listed there, and a key says that it learns.
 
     A learner that is promoted remains one until its group lists the new member as a voter; a voter that is
     demoted is one once its group has removed it.
@@ -213,7 +213,8 @@ def _running(view: PartitionView) -> frozenset[str]:
 
 @dataclass(frozen=True, slots=True)
 class VoterCount:
-    """Of one partition. ``needed``: the majority of its voters, or of a store zone one replica that leads."""
+    """Count of one partition's running voters. ``needed``: the majority of them all, or in a store zone one
+    replica that leads."""
 
     running: int
     needed: int
@@ -239,13 +240,14 @@ def voter_count(view: PartitionView, alive: frozenset[str]) -> VoterCount | None
 
 
 def lacks_majority(view: PartitionView, alive: frozenset[str]) -> bool:
-    """Whether the partition is known to be without the majority of its voters."""
+    """True if the partition is known to be without the majority of its voters."""
     count = voter_count(view, alive)
     return count is not None and not count.is_majority
 
 
 class MoveStage(Enum):
-    """How far a partition is on its way to its target. REST: it is there."""
+    """Stage of a partition on its way to its target. REST: it is there, or it has no move and nothing to clean
+    up."""
 
     REST = "REST"
     PLACEMENT = "PLACEMENT"
@@ -253,7 +255,7 @@ class MoveStage(Enum):
     ADMISSION = "ADMISSION"
     """There is a target, and the partition has not taken it up."""
     BEGIN = "BEGIN"
-    """It was taken up; its leader has not begun."""
+    """The target was taken up; the group's leader has not begun."""
     CATCHING_UP = "CATCHING_UP"
     JOINT = "JOINT"
     STABLE = "STABLE"
@@ -275,20 +277,21 @@ class PartitionFacts:
     is_filling: bool = False
     """A copy of a store zone is being filled."""
     is_short: bool = False
-    """It has fewer replicas or voters than its zone asks for, and nothing is making them."""
+    """True if it has fewer replicas or voters than its zone asks for, and nothing is making them."""
     is_below_quorum: bool = False
-    """It is short because too few nodes match for the zone's QUORUM SIZE."""
+    """True if it is short because too few nodes match for the zone's QUORUM SIZE."""
     is_broken: bool = False
     """A replica on a living node has failed."""
     is_unserved: bool = False
-    """It takes no writes now, be it that it never had a leader. One of a deactivated zone is not meant."""
+    """True if it takes no writes now, also where it never had a leader; not for one of a deactivated zone."""
     is_degraded: bool = False
-    """It serves with a replica less, and nothing that goes on or that somebody has asked for is the reason; one
-    that is short is not meant."""
+    """True if it serves with a replica less, and nothing that goes on or that somebody has asked for is the
+    reason; one that is short is not meant."""
 
 
 _TOLD_OTHERWISE = PERMITTED | {Cause.LEARNER_STARTING, Cause.REPLICAS_MISSING}
-"""What holds a move back, is a copy of any size, or is a fact of its own."""
+"""Causes that make no partition degraded: each holds a move back as asked, is of a copy of any size, or is a
+fact of its own."""
 UNREAD = PartitionFacts(MoveState.WAITING, MoveStage.PLACEMENT, Cause.UNREADABLE, is_unreadable=True)
 
 

@@ -34,7 +34,8 @@ def next_time_ms(clock_ms: int, last: Beat) -> int:
 
 @dataclass(frozen=True, slots=True)
 class ReadPoint:
-    """What a read must see: ``revision``, or all that was acknowledged before ``time_ms``. One of them is 0."""
+    """Point that a read must see: ``revision``, or all that was acknowledged before ``time_ms``. One of them is
+    0."""
 
     revision: int = 0
     time_ms: int = 0
@@ -42,7 +43,7 @@ class ReadPoint:
 
 @dataclass(frozen=True, slots=True)
 class ReplicaSight:
-    """What one replica says of itself: it has repeated everything up to ``safe_revision``, ``beat``
+    """State of one replica as it reports it: it has repeated everything up to ``safe_revision``, ``beat``
     included."""
 
     safe_revision: int

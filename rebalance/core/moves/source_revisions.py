@@ -38,7 +38,8 @@ class SourceRevision:
 
 
 def still_to_repeat(position: int, revisions: Sequence[SourceRevision]) -> tuple[SourceRevision, ...] | None:
-    """Those of ``revisions`` that a mirror at revision ``position`` lacks; None when some between are missing.
+    """Return those of ``revisions`` that a mirror at revision ``position`` lacks; None when some between are
+    missing.
 
     A store numbers its revisions without a gap, and each has at least one event, whatever has caused it.
     """

@@ -1,4 +1,4 @@
-"""Whether a membership step may be sent now, judged by what members have just answered themselves.
+"""Check of a membership step before it is sent, judged by what members have just answered themselves.
 
 ``check_step`` takes the place of etcd's strict check (``--strict-reconfig-check``), which accepts a new member
 only when all voters have been connected for five seconds. It needs no time to pass: every member that counts
@@ -22,7 +22,7 @@ from catalog.core.quorum import majority
 from rebalance.core.moves.group_steps import AddLearner, Promote, Remove
 
 VALID_S = 1.0
-"""From the list, after which members are asked, to the end of the call that is allowed."""
+"""Seconds from the list, after which members are asked, to the end of the call that is allowed."""
 SENT_S = 0.8
 """A call that would have less than the rest of ``VALID_S`` is not sent: it would hardly get an answer."""
 
@@ -30,7 +30,7 @@ CheckedStep = AddLearner | Promote | Remove
 
 
 class StepCondition(Enum):
-    """What a step waits for."""
+    """Conditions that a step may wait for."""
 
     KNOWN_OUTCOME = "KNOWN_OUTCOME"  # of the call before: a list behind a write of the leader's own
     SAME_TERM = "SAME_TERM"  # this member leads no longer, or in another term: the attempt ends
@@ -47,7 +47,7 @@ class StepCondition(Enum):
 
 @dataclass(frozen=True, slots=True)
 class MemberAnswer:
-    """What a member said of itself. ``sent_s``: when the call to it began; all times are of one monotonic
+    """Answer of a member about itself. ``sent_s``: when the call to it began; all times are of one monotonic
     clock."""
 
     member_id: int
@@ -78,16 +78,17 @@ class StepEvidence:
     term: int
     leader: MemberAnswer
     listed_s: float
-    """When the list had been read."""
+    """Time at which the list had been read."""
     members: tuple[CheckedMember, ...]
     outcome_known: bool = True
     awaited_index: Mapping[int, int] = field(default_factory=dict)
-    """What each joining member, by its id, has to have applied before it may vote."""
+    """Index of the log that each joining member, by its id, has to have applied before it may vote."""
 
 
 @dataclass(frozen=True, slots=True)
 class MaySend:
-    """To the leader's own member, once: at ``send_by_s`` at the latest, with ``until_s`` as the call's end."""
+    """Leave to send the step to the leader's own member, once: at ``send_by_s`` at the latest, with ``until_s``
+    as the call's end."""
 
     send_by_s: float
     until_s: float
@@ -102,7 +103,8 @@ class NotYet:
 
 
 def check_step(step: CheckedStep, evidence: StepEvidence, now_s: float) -> MaySend | NotYet:
-    """Whether ``step`` may be sent at ``now_s``; a step of unknown outcome is checked anew before a repeat."""
+    """Decide whether ``step`` may be sent at ``now_s``; a step of unknown outcome is checked anew before a
+    repeat."""
     own = next((member for member in evidence.members if member.member_id == evidence.leader.member_id), None)
     if not evidence.outcome_known:
         return NotYet(StepCondition.KNOWN_OUTCOME)
@@ -174,7 +176,8 @@ def _without_majority(
 
 
 def has_answered(member: CheckedMember, evidence: StepEvidence) -> bool:
-    """It is that member, of the leader's cluster, and follows the leader in this term, asked after the list."""
+    """True if that very member has answered, asked after the list: it is of the leader's cluster, and follows
+    the leader in this term."""
     answer, leader = member.answer, evidence.leader
     return (
         answer is not None

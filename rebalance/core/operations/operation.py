@@ -34,7 +34,7 @@ from rebalance.core.keyspace.records import MemberState
 from rebalance.core.moves.move_status import MoveState, PartitionView, joiner_gone, partition_status
 
 SHOWN_MAX = 20
-"""So many partitions are named for each cause."""
+"""Number of partitions that are named for each cause, at most."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,13 +51,13 @@ class Tally(Extensible):
 
     @property
     def numbers(self) -> tuple[int, int, int, int, int]:
-        """None of which ever falls."""
+        """All of its numbers, none of which ever falls."""
         return self.total, self.done, self.bytes_total, self.bytes_done, self.at_ms
 
 
 @dataclass(frozen=True, slots=True)
 class PartitionStep:
-    """Where one partition of an operation is. ``cause`` is empty only when it is there. ``copy_bytes``: of all
+    """State of one partition of an operation. ``cause`` is empty only when it is there. ``copy_bytes``: of all
     copies that the operation makes of it. ``untouched``: nothing of the operation has begun here. ``given_up``:
     it ended here without nodes that were gone, and is not there."""
 
@@ -68,7 +68,7 @@ class PartitionStep:
     untouched: bool = False
     given_up: bool = False
     copied: int = 0
-    """By what joining members say, while they catch up; in no unit, only to see it grow."""
+    """Figure that joining members report while they catch up; in no unit, only to see it grow."""
 
 
 def step_of(number: int, view: PartitionView, alive: frozenset[str], copies: int = 0) -> PartitionStep:
@@ -125,12 +125,12 @@ def advance(before: Tally, steps: Iterable[PartitionStep], at_ms: int) -> Tally:
 
 
 def is_finished(steps: Sequence[PartitionStep]) -> bool:
-    """Whether nothing is left, seen in one look. An operation without partitions has nothing to wait for."""
+    """True if nothing is left, seen in one look. An operation without partitions has nothing to wait for."""
     return all(step.state is MoveState.DONE or step.given_up for step in steps)
 
 
 def given_up_cause(steps: Sequence[PartitionStep]) -> str:
-    """Why a finished operation did not get everywhere; empty: it did."""
+    """Cause for which a finished operation did not get everywhere; empty: it did."""
     causes = [step.cause for step in steps if step.given_up]
     if not causes:
         return ""
@@ -148,7 +148,7 @@ class Estimate:
 
 
 def estimate(tally: Tally, begun_ms: int | None, now_ms: int) -> Estimate:
-    """Of an operation that runs: while nothing ends, the rate falls and the end goes further away."""
+    """Estimate an operation that runs: while nothing ends, the rate falls and the end goes further away."""
     if begun_ms is None or now_ms <= begun_ms:
         return Estimate()
     elapsed_s = (now_ms - begun_ms) / 1_000
@@ -170,7 +170,7 @@ class Waiting:
 
 
 def stuck(steps: Iterable[PartitionStep]) -> tuple[Waiting, ...]:
-    """What waits, by cause, the most frequent first."""
+    """Partitions that wait, by cause, the most frequent first."""
     numbers: dict[str, list[int]] = {}
     for step in steps:
         if step.state is MoveState.WAITING:
@@ -199,7 +199,7 @@ class Movement(Extensible):
     held: bool = False
 
     def is_stuck(self, now_ms: int) -> bool:
-        """Of an operation that is not over."""
+        """True if an operation that is not over has made no progress for ``STUCK_MS`` without being held."""
         return self.at_ms > 0 and not self.held and now_ms - self.at_ms >= STUCK_MS
 
 
@@ -251,7 +251,7 @@ NEVER_LOOKED = Movement()
 
 
 class OperationKind(Enum):
-    """What began it."""
+    """Kind of change that began an operation."""
 
     CREATE_ZONE = "CREATE_ZONE"
     ALTER_ZONE = "ALTER_ZONE"
@@ -263,7 +263,7 @@ class OperationKind(Enum):
 
     @property
     def moves_data(self) -> bool:
-        """Whether it waits for admission: groups that are founded do not."""
+        """True if it waits for admission: groups that are founded do not."""
         return self not in (OperationKind.CREATE_ZONE, OperationKind.RESET)
 
 
@@ -283,12 +283,12 @@ class OperationState(Enum):
 
     @property
     def is_open(self) -> bool:
-        """Whether more of it may begin."""
+        """True if more of it may begin."""
         return self in (OperationState.WAITING, OperationState.RUNNING, OperationState.PAUSED)
 
 
 class Step(Enum):
-    """What may happen to an operation."""
+    """Steps of an operation's life, each of which changes its state or is refused in it (``STATES``)."""
 
     BEGUN = "BEGUN"
     PAUSED = "PAUSED"
@@ -302,7 +302,7 @@ class Step(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Note(Extensible):
-    """What somebody did that concerns an operation: ``action`` as the audit calls it, with who and why."""
+    """Note of an act that concerns an operation: ``action`` as the audit calls it, with who did it and why."""
 
     at_ms: int
     action: str
@@ -366,12 +366,12 @@ def parse_operation_id(text: str) -> tuple[ZoneId, int] | None:
 class Operation(Record):
     """One operation as it is stored. Times are milliseconds since 1970 by the clock of who wrote them.
 
-    ``before`` is the event revision of the stored target that it started from (0: there was none), ``before_
-    version`` the catalog version of that target: what a reverse goes back to. ``ended_ms`` is set when nothing
-    of it is left, which for a cancelled one is later than its change of state. ``cause`` says why it is in
-    its state where the state alone does not. ``parameters`` are those of the zone that the target was computed
-    for, as text. ``partitions`` names those of a reset; empty: all of the zone. ``notes`` are its history after
-    its begin, the oldest first.
+    ``before`` is the event revision of the stored target that it started from (0: there was none),
+    ``before_version`` the catalog version of that target: what a reverse goes back to. ``ended_ms`` is set when
+    nothing of it is left, which for a cancelled one is later than its change of state. ``cause`` says why it is
+    in its state where the state alone does not. ``parameters`` are those of the zone that the target was
+    computed for, as text. ``partitions`` names those of a reset; empty: all of the zone. ``notes`` are its
+    history after its begin, the oldest first.
     """
 
     kind: OperationKind
@@ -404,11 +404,11 @@ class Operation(Record):
 
     @property
     def is_over(self) -> bool:
-        """Whether nothing of it is left: it moves nothing any more, and nothing will change by it."""
+        """True if nothing of it is left: it moves nothing any more, and nothing will change by it."""
         return self.ended_ms is not None
 
     def is_stuck(self, now_ms: int) -> bool:
-        """Whether nothing of it has moved for ten minutes, and nobody has asked for that."""
+        """True if nothing of it has moved for ten minutes, and nothing that was asked for holds it."""
         return self.state.is_open and not self.is_over and self.movement.is_stuck(now_ms)
 
     def after(self, step: Step, now_ms: int, cause: str = "") -> Operation | None:
@@ -430,7 +430,8 @@ class Operation(Record):
         return replace(self, state=state, begun_ms=begun_ms, ended_ms=ended_ms, cause=cause)
 
     def closed(self, now_ms: int) -> Operation:
-        """Nothing of it is left: an open one is DONE then, one that was stopped is over."""
+        """Close an operation of which nothing is left: an open one is DONE then, one that was stopped is
+        over."""
         if self.is_over:
             return self
         if self.state.is_open:
@@ -460,5 +461,5 @@ Operation.codec = Codec(
 
 
 def too_old(revisions: list[int]) -> list[int]:
-    """Of the event revisions of one zone's operations those that are forgotten: all but the newest."""
+    """Event revisions of one zone's operations that are forgotten: all but the newest ``KEPT_MAX``."""
     return sorted(revisions)[:-KEPT_MAX]

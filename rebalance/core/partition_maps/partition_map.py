@@ -42,7 +42,7 @@ class CopyState(Enum):
 
 
 class PrimaryStrategy(Enum):
-    """How a temporary primary is found. AVAILABILITY: at activation, after a change of the baseline, and when a
+    """Strategy for a temporary primary. AVAILABILITY: at activation, after a change of the baseline, and when a
     node left. JOIN: when nodes joined, whose first role is that of a backup."""
 
     AVAILABILITY = "AVAILABILITY"
@@ -104,7 +104,7 @@ class StorePosition(NamedTuple):
 
 
 NO_RECORD = StorePosition(0, 0)
-"""Before the first record."""
+"""Position before the first record."""
 
 
 def epoch_of(version: TopologyVersion) -> int:
@@ -131,8 +131,8 @@ TRANSITIONS: Mapping[CopyState | None, frozenset[CopyState]] = MappingProxyType(
         CopyState.LOST: frozenset((CopyState.OWNING, CopyState.MOVING, CopyState.RENTING)),
     }
 )
-"""From which state a copy may go to which; ``None``: there is no copy. An EVICTED copy is a mark without
-data."""
+"""States to which a copy may go, by the state that it is in; ``None``: there is no copy. An EVICTED copy is a
+mark without data."""
 
 
 class ImpossibleTransitionError(ValueError):
@@ -188,7 +188,7 @@ class SingleMap:
 
     @property
     def size(self) -> int:
-        """How many partitions it names."""
+        """Number of partitions that it names."""
         return len(self.copies)
 
     def describe(self) -> str:
@@ -201,8 +201,8 @@ class SingleMap:
 
 @dataclass(frozen=True, slots=True, order=True)
 class MapStamp:
-    """Which of two full maps of one version is the newer: the coordinator that joined later, then the later
-    change. Coordinators follow each other in join order, so a successor's maps win."""
+    """Age of a full map among those of one version: newer is that of the coordinator that joined later, then
+    the later change. Coordinators follow each other in join order, so a successor's maps win."""
 
     order: int = 0
     sequence: int = 0
@@ -234,12 +234,12 @@ class FullMap:
 
     @property
     def size(self) -> int:
-        """How many nodes it names."""
+        """Number of nodes that it names."""
         return len(self.nodes)
 
     @property
     def entries(self) -> int:
-        """How many copies it names, of all nodes."""
+        """Number of copies that it names, of all nodes."""
         return sum(map(len, self.nodes.values()))
 
     def without(self, node: str) -> FullMap:
@@ -256,7 +256,7 @@ class FullMap:
 
 
 class Reception(Enum):
-    """What became of a single map that reached a full map."""
+    """Outcome for a single map that reached a full map."""
 
     TAKEN = "TAKEN"
     REPEATED = "REPEATED"  # the same sequence was heard already
@@ -324,7 +324,7 @@ def union(
 
 
 MAP_PERIOD_S = 1.0
-"""How often a node writes its map, and the leading controller those of zones, at most."""
+"""Shortest time between two writes of a node's map, and of zones' maps by the leading controller."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -43,7 +43,7 @@ NO_VERSION = TopologyVersion(0)
 
 
 class Trigger(Enum):
-    """What starts an exchange. The first three change the members, all others are custom events."""
+    """Events that start an exchange. The first three change the members, all others are custom events."""
 
     NODE_JOINED = "NODE_JOINED"
     NODE_LEFT = "NODE_LEFT"  # in order
@@ -99,7 +99,7 @@ class DiscoveryEvent:
 
 @dataclass(frozen=True, slots=True)
 class Cluster:
-    """Who is there and what is open, as of ``version``.
+    """Nodes that are there and zones that are open, as of ``version``.
 
     ``servers`` and ``clients`` map names to join orders. ``baseline``: the nodes that keep data, also while
     they are away; None means that every server does. ``born``: the version at which a zone was first opened.
@@ -137,7 +137,7 @@ class Cluster:
         return self.version.next_major if trigger.changes_members else self.version.next_minor
 
     def new_zones(self, event: DiscoveryEvent) -> tuple[ZoneSpec, ...]:
-        """Those of the event's zones that were not there before it."""
+        """Zones of the event that were not there before it."""
         return tuple(zone for zone in event.zones if zone.zone_id not in self.zones)
 
     def after(self, event: DiscoveryEvent) -> Cluster:

@@ -39,8 +39,8 @@ def _draw(seed: int, key: str) -> bytes:
 
 
 def expected(copies: Sequence[Values], key: str, *, is_known: bool) -> bytes | None:
-    """What most copies say; of as many the first in ``copies``. ``is_known``: the key was there once, so it
-    must be now, and None is no answer as long as any copy has it."""
+    """Value that most copies have; of as many the first in ``copies``. ``is_known``: the key was there once, so
+    it must be now, and None is no answer as long as any copy has it."""
     values = [copy.get(key) for copy in copies]
     counts = Counter(value for value in values if value is not None or not is_known)
     return max(counts, key=lambda value: (counts[value], -values.index(value)), default=None)

@@ -1,5 +1,5 @@
-"""How long the voters of a partition have been absent, as one controller has seen it on its own monotonic
-clock, and whether that is long enough to take them for silent (``isolation``).
+"""Absence of the voters of a partition, as one controller has seen it on its own monotonic clock, and whether
+it is long enough to take them for silent (``rebalance/tech-notes/isolation.md``).
 
 Three pure values. ``Hearing`` tells since when the metastore has answered without a break. ``LossClock`` keeps,
 for each node, since when it has been absent without a break. ``judge`` combines both with what nodes have
@@ -25,9 +25,10 @@ NOT_FENCED = "NOT_FENCED"
 
 @dataclass(frozen=True, slots=True)
 class Hearing:
-    """Whether the metastore answers. A store that stood still, one that cannot be reached and a process that
-    stood still itself look the same: more than ``limit_ms`` between two answers. A new leader of the metastore
-    (``term``) renews every lease, so what was seen before it does not count either."""
+    """Time since which the metastore has answered without a break. A store that stood still, one that cannot be
+    reached and a process that stood still itself look the same: more than ``limit_ms`` between two answers. A
+    new leader of the metastore (``term``) renews every lease, so what was seen before it does not count
+    either."""
 
     limit_ms: int
     since_ms: int | None = None
@@ -85,7 +86,8 @@ class _Absence:
 
 @dataclass(frozen=True, slots=True)
 class LossClock:
-    """Since when nodes have been absent. Invariant: never earlier than the last sign of life of a node."""
+    """Times since which nodes have been absent. Invariant: never earlier than the last sign of life of a
+    node."""
 
     _absences: Mapping[str, _Absence] = field(default_factory=dict)
 
@@ -122,7 +124,7 @@ class ResetRule:
     grace_ms: int = 0
 
     def silent_after_ms(self, node: AbsentNode) -> int | None:
-        """How long ``node`` must have been absent to be taken for silent; None: it never is."""
+        """Milliseconds that ``node`` must have been absent to be taken for silent; None: it never is."""
         if node.fence_ms is None:
             return None
         after_ms = reset_after_ms(self.reset_s, node.fence_ms)
@@ -146,7 +148,7 @@ class Loss:
 
     @property
     def cause(self) -> str:
-        """Why it is never due; empty: it will be."""
+        """Reason that it is never due; empty: it will be."""
         names = ", ".join(self.unfenced)
         way = f"{NOT_FENCED}: {names} may serve cut off; if dead, `zonectl recovery reset` is the way out"
         return way if self.due_ms is None else ""
@@ -210,7 +212,7 @@ def _named(name: str, node: AbsentNode | None) -> str:
 
 
 def _denied(voters: frozenset[str], lost: Collection[str]) -> bool:
-    """Whether the others are no majority."""
+    """True if ``voters`` without those ``lost`` are no majority."""
     return len(voters - frozenset(lost)) < majority(len(voters))
 
 

@@ -1,4 +1,4 @@
-"""What may be done with a zone while partitions of it are lost. The zone's setting, after Ignite 2.
+"""Use of a zone while partitions of it are lost: the zone's setting, after Ignite 2.
 
 A partition is lost when no living copy owns it. It stays so until its last owner is back with everything, or
 somebody resets it; under READ_WRITE_ALL until it is reset, as others may have taken writes meanwhile. Source:
@@ -23,8 +23,8 @@ _SAFE = (LossPolicy.READ_ONLY_SAFE, LossPolicy.READ_WRITE_SAFE)
 
 
 def why_refused(policy: LossPolicy, access: Access, partition: int, lost: Collection[int]) -> str:
-    """Why an operation on ``partition`` of a zone is refused; empty when it is not. ``lost``: the zone's lost
-    partitions (PME-095)."""
+    """Reason that an operation on ``partition`` of a zone is refused; empty when it is not. ``lost``: the
+    zone's lost partitions (PME-095)."""
     if not lost or policy is LossPolicy.IGNORE:
         return ""
     if access is Access.WRITE and policy in _READ_ONLY:

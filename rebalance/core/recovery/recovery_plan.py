@@ -231,8 +231,8 @@ _USES = {use: place for place, use in enumerate(Use)}
 
 
 def _ranked(copies: Sequence[ResetCandidate]) -> tuple[ResetCandidate, ...]:
-    """By data revision. Where a voter's is not known (its node runs an older build), only logs of voters can be
-    compared: by what they know to be decided, which their data follow."""
+    """Rank copies by data revision. Where a voter's is not known (its node runs an older build), only logs of
+    voters can be compared: by what they know to be decided, which their data follow."""
     unknown = sorted(copy.node for copy in copies if copy.usable and copy.revision is None)
     if not unknown:
         return tuple(sorted(copies, key=_by_revision))
@@ -256,7 +256,7 @@ def _by_log(copy: ResetCandidate) -> tuple[int, int, int, str]:
 
 @dataclass(frozen=True, slots=True)
 class ResetTerms:
-    """What the requester of a reset has decided. ``source``: the node whose copy is used, whichever is best;
+    """Decisions of the requester of a reset. ``source``: the node whose copy is used, whichever is best;
     empty: the best is. ``empty``: the partition begins without data, and every whole copy that lives is among
     ``discarded``. ``confirmed_dead``: voters' nodes that are known to be dead, not only silent."""
 
@@ -316,7 +316,7 @@ def plan_reset(
     automatic: bool = False,
     has_waited: bool = False,
 ) -> ResetPlan:
-    """How the partition of ``view`` gets a leader again.
+    """Plan how the partition of ``view`` gets a leader again.
 
     ``alive``: nodes whose lease lives. ``automatic``: of a HIGH_AVAILABILITY zone, which narrows to the living
     nodes of its target; a reset by hand also tops up with other living ``data_nodes``, to as many replicas as
@@ -367,8 +367,8 @@ def silent_of(candidates: Iterable[ResetCandidate]) -> tuple[str, ...]:
 def unconfirmed_loss(
     dead: Collection[str], alive: frozenset[str], confirmed: frozenset[str]
 ) -> RefusedError | None:
-    """Why a reset that takes ``dead`` for dead may not be made yet; None: it may. A majority that is cut off
-    from the metastore alone still serves, and two groups would take writes: somebody has to look."""
+    """Refusal of a reset that takes ``dead`` for dead and may not be made yet; None: it may. A majority that is
+    cut off from the metastore alone still serves, and two groups would take writes: somebody has to look."""
     unconfirmed = sorted(set(dead) - confirmed)
     names = ", ".join(sorted(dead))
     if unconfirmed:
@@ -502,6 +502,7 @@ def _pool(
 
 
 def _full_set(target: Assignments, pool: Sequence[str]) -> Assignments | None:
-    """As many voters and learners as ``target`` has, as far as ``pool`` goes, voters first."""
+    """Set of as many voters and learners as ``target`` has, as far as ``pool`` goes, voters first; None:
+    ``pool`` is empty."""
     voters = tuple(pool[: len(target.peers)])
     return Assignments(voters, tuple(pool[len(voters) : len(target.nodes)])) if voters else None

@@ -161,7 +161,8 @@ def node_traits(
 
 
 def next_change_ms(data_nodes: DataNodes, topology: Topology, zone: Zone, filters: NodeFilters) -> int | None:
-    """When ``data_nodes`` change next if nothing else happens; None: never. In the past: they are behind."""
+    """Time at which ``data_nodes`` change next if nothing else happens; None: never. In the past: they are
+    behind."""
     return min((due_ms for _, due_ms in _waiting_changes(data_nodes, topology, zone, filters)), default=None)
 
 
@@ -225,7 +226,7 @@ class DataNodesHistory(Record):
     entries: tuple[HistoryEntry, ...] = ()
 
     def extended(self, nodes: tuple[str, ...], now_ms: int, mod_revision: int) -> DataNodesHistory:
-        """With ``nodes`` since ``now_ms``; ``mod_revision`` is this history's own, as read.
+        """Return the history with ``nodes`` since ``now_ms``; ``mod_revision`` is this history's own, as read.
 
         The oldest entries go when there are too many, the last one never. The same nodes again add nothing,
         and times never go back.

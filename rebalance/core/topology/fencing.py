@@ -1,5 +1,5 @@
-"""How long members of HIGH_AVAILABILITY zones go on serving on a node that nobody hears, and how much longer a
-partition that lost its majority waits before it is founded anew.
+"""Times for which members of HIGH_AVAILABILITY zones go on serving on a node that is not heard, and a partition
+that lost its majority waits, longer than that, before it is founded anew.
 
 A node is *fenced* when its metastore has confirmed no renewal of its lease for ``fence_ms``, counted from when
 the last confirmed one was sent: then every member of such a zone on it is killed, and none starts before the
@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 from catalog.core.codec import Codec, Form, Record, natural
 
 STOP_MS = 1_000
-"""From the end of a node's time to its processes being dead, at most."""
+"""Longest time from the end of a node's time to its processes being dead."""
 ELECTION_MS = 2_000
 """An election of the metastore's takes no longer."""
 MARGIN_MS = 1_000
@@ -46,13 +46,14 @@ def reset_s_min(lease_s: int) -> int:
 
 
 def fence_ms_of(reset_s: int, lease_s: int) -> int:
-    """What a node with leases of ``lease_s`` keeps to while ``Limits.ha_reset_s`` is ``reset_s``."""
+    """Fence, in milliseconds, of a node with leases of ``lease_s`` while ``Limits.ha_reset_s`` is
+    ``reset_s``."""
     return max(1_000 * reset_s - WAIT_MS, 1_000 * lease_s)
 
 
 def reset_after_ms(reset_s: int, fence_ms: int) -> int:
-    """How long a voter's node must have been absent that kept to ``fence_ms``. More than ``reset_s`` after a
-    decrease that the node had not followed when it was last heard."""
+    """Milliseconds that a voter's node must have been absent which kept to ``fence_ms``. More than ``reset_s``
+    after a decrease that the node had not followed when it was last heard."""
     return max(1_000 * reset_s, fence_ms + WAIT_MS)
 
 
@@ -83,13 +84,13 @@ class FenceTime:
 
     @property
     def mark_ns(self) -> int | None:
-        """What the fence counts from."""
+        """Moment from which the fence counts; None: there is none yet."""
         marks = [mark for mark in (self.confirmed_ns, self.excused_ns) if mark is not None]
         return max(marks, default=None)
 
     @property
     def deadline_ns(self) -> int:
-        """From this moment on no member runs; 0 before the first confirmation."""
+        """Moment from which on no member runs; 0 before the first confirmation."""
         mark = self.mark_ns
         return mark + self.fence_ns if mark is not None else 0
 

@@ -1,4 +1,4 @@
-"""Which nodes are there, since when, and since when others are not: what scale-up and scale-down wait for.
+"""Nodes that are there, since when, and since when others are not: what scale-up and scale-down wait for.
 
 One document for the whole cluster. Every zone's timers follow from it: a join or a leave has one time,
 whichever zone or controller looks at it. Times are wall-clock milliseconds of the controller that noticed.
@@ -65,9 +65,9 @@ class Presence(Extensible):
 
 @dataclass(frozen=True, slots=True)
 class HoldRule:
-    """Whom to believe gone. More than half of the nodes gone within ``lease_ms``: the metastore paused, more
-    likely than the nodes died. So it is with any node that is gone after the metastore was silent, also when
-    leases end one by one. They are missing, and count as left only after ``grace_ms``."""
+    """Rule for believing nodes gone. More than half of the nodes gone within ``lease_ms``: the metastore
+    paused, more likely than the nodes died. So it is with any node that is gone after the metastore was silent,
+    also when leases end one by one. They are missing, and count as left only after ``grace_ms``."""
 
     lease_ms: int
     grace_ms: int
@@ -150,7 +150,8 @@ def living(
 
 
 def member_limits(items: Iterable[KeyValue], prefix: str) -> dict[str, int]:
-    """By node, of the keys below ``prefix``. One whose record cannot be read takes no more members."""
+    """Member limits by node, of the keys below ``prefix``. One whose record cannot be read takes no more
+    members."""
     limits = {}
     for item in items:
         record = read(item, NodeRecord.decode)
@@ -234,7 +235,8 @@ def _departed(missing: Presence, events: list[TopologyEvent]) -> Presence:
 
 
 def _most_are_gone(nodes: Mapping[str, Presence], now_ms: int, hold: HoldRule) -> bool:
-    """Of those that lived one lease ago, or joined since."""
+    """True if more than half are gone of the nodes that lived one lease ago or joined since. Never without a
+    grace time."""
     if not hold.grace_ms:
         return False
     there = sum(presence.is_seen for presence in nodes.values())

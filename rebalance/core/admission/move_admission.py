@@ -201,7 +201,7 @@ class Limits(LimitValues):
 
     @classmethod
     def decode(cls, value: bytes | None) -> Limits:
-        """No value: no limits. Raises RecordNotReadableError."""
+        """Decode the record; without a value there are no limits. Raises RecordNotReadableError."""
         return cls() if value is None else _LIMITS.decode(value)
 
     @classmethod
@@ -243,8 +243,8 @@ class Limits(LimitValues):
         return Cause.OUTSIDE_WINDOW.text(f"{opening.window} UTC opens {utc(opening.at_ms)}") if opening else ""
 
     def next_end_ms(self, now_ms: int) -> int | None:
-        """Earliest time at which something that holds moves back now ends by itself: a pause, or the
-        time between windows, in milliseconds since 1970; None: nothing does."""
+        """Earliest time, in milliseconds since 1970, at which something that holds moves back now ends by
+        itself: a pause, or the time between windows. None: nothing does."""
         ends = [pause.until_ms for pause in self._pauses() if pause.holds(now_ms)]
         opening = next_opening(self.windows, now_ms)
         if opening is not None:

@@ -42,7 +42,7 @@ def encode_lock(lock: PendingLock) -> bytes:
 
 
 def decode_lock(value: bytes) -> PendingLock:
-    """Raises RecordNotReadableError."""
+    """Decode a lock, of earlier builds as well. Raises RecordNotReadableError."""
     pending, document = decode_revision("pending", value), load(value)
     joiner = document.get("joiner", "")
     if not isinstance(joiner, str):

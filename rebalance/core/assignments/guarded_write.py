@@ -107,7 +107,7 @@ def encode_revision(field: str, revision: int) -> bytes:
 
 
 def decode_revision(field: str, value: bytes) -> int:
-    """Raises RecordNotReadableError."""
+    """Decode the revision that is the value of ``field``. Raises RecordNotReadableError."""
     document = load(value)
     try:
         return natural(document.get(field))

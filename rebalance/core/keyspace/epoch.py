@@ -79,7 +79,7 @@ class EpochRecord(Record):
 
     @property
     def lost_life(self) -> LostLife | None:
-        """None once it was adopted, whoever did."""
+        """Lost life that was reported; None once it was adopted."""
         return self.lost if self.lost is not None and self.lost.epoch >= self.epoch else None
 
     def told_by(self, seen: LostLife) -> EpochRecord | None:
@@ -88,8 +88,8 @@ class EpochRecord(Record):
 
     @classmethod
     def decode(cls, value: bytes | None) -> EpochRecord:
-        """None is a store that has no such key yet. Raises RecordNotReadableError, also where the level in
-        force is above this build's: it writes nothing then."""
+        """Decode the key; None is a store that has no such key yet. Raises RecordNotReadableError, also where
+        the level in force is above this build's: it writes nothing then."""
         if value is not None and level_in(value) > LEVEL:
             raise RecordNotReadableError(below_level(level_in(value), "this build"))
         record: EpochRecord = cls() if value is None else cls.codec.decode(value)

@@ -28,7 +28,7 @@ Drain.codec = Codec(Drain, omit=("verified",))
 
 
 class DrainLoss(Enum):
-    """Loss of a partition when a node stops. LEADER alone is no loss of data or service: another member
+    """Loss to a partition when a node stops. LEADER alone is no loss of data or service: another member
     leads within seconds."""
 
     LAST_COPY = "LAST_COPY"

@@ -102,7 +102,7 @@ class PartitionView:
     """Condition that its automatic reset waits for, in a zone that helps itself; empty: none, or it has a
     majority."""
     owners: StoreOwners | None = None
-    """None: its copies are a group of members, and not kept by the engine ``store``."""
+    """Owners of its copies, where the engine ``store`` keeps them; None: they are a group of members."""
     unreadable: str = ""
     """Reason that nothing is decided about the partition: a key of it cannot be read, and is left out here.
     Empty: all can."""
@@ -209,7 +209,7 @@ def partition_status(view: PartitionView, alive: frozenset[str]) -> MoveStatus:
 
 
 def _status_of_owners(view: PartitionView, owners: StoreOwners, alive: frozenset[str]) -> MoveStatus | None:
-    """None: it serves, and nothing of it moves."""
+    """Status of a partition of a store zone; None: it serves, and nothing of it moves."""
     if owners.is_lost:
         return MoveStatus(MoveState.WAITING, Cause.PARTITION_LOST.text(", ".join(owners.in_sync)))
     assigned = view.pending or view.stable
@@ -360,7 +360,7 @@ class PhaseName(Enum):
 
 
 class PhaseState(Enum):
-    """NOT_BEGUN: its trigger has not come."""
+    """State of a phase. NOT_BEGUN: its trigger has not come."""
 
     NOT_BEGUN = "NOT_BEGUN"
     RUNNING = "RUNNING"

@@ -23,7 +23,7 @@ def encode_time(time_ms: int) -> bytes:
 
 
 def decode_time(value: bytes) -> int:
-    """0 for what is no time."""
+    """Decode the time of a beat; 0 for what is no time."""
     return int(value) if value.isdigit() else 0
 
 

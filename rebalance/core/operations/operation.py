@@ -288,7 +288,7 @@ class OperationState(Enum):
 
 
 class Step(Enum):
-    """Steps of an operation's life, each of which changes its state or is refused in it (``STATES``)."""
+    """Steps that may happen to an operation; ``STATES`` has the states that they lead to."""
 
     BEGUN = "BEGUN"
     PAUSED = "PAUSED"

@@ -201,7 +201,7 @@ class SingleMap:
 
 @dataclass(frozen=True, slots=True, order=True)
 class MapStamp:
-    """Age of a full map among those of one version: newer is that of the coordinator that joined later, then
+    """Rank of a full map among those of one version: newer is that of the coordinator that joined later, then
     the later change. Coordinators follow each other in join order, so a successor's maps win."""
 
     order: int = 0

@@ -12,7 +12,7 @@ what it had and keep its revision."""
 
 
 def parse_version(text: str) -> Version:
-    """Version of a text as "3.5.16" or "3.6.0-rc.1". Raises ValueError for anything else."""
+    """Parse a version, as "3.5.16" or "3.6.0-rc.1". Raises ValueError for anything else."""
     major, minor, patch = text.split("-")[0].split(".")
     return int(major), int(minor), int(patch)
 

@@ -48,7 +48,7 @@ class Hearing:
         return self.answered_ms is not None and now_ms - self.answered_ms > self.limit_ms
 
     def unbroken_since_ms(self, now_ms: int) -> int | None:
-        """None: it does not answer now, or never has."""
+        """Time since which it has answered without a break; None: it does not answer now, or never has."""
         return None if self.is_silent(now_ms) else self.since_ms
 
 
@@ -70,7 +70,7 @@ class AbsentNode:
 
     @property
     def fence_ms(self) -> int | None:
-        """None: nobody knows how long the node goes on serving."""
+        """Fence of the node, in milliseconds; None: it is not known how long the node goes on serving."""
         fence = self.fence
         if not isinstance(fence, FenceRecord) or fence.incarnation != self.incarnation:
             return None
@@ -81,7 +81,7 @@ class AbsentNode:
 class _Absence:
     since_ms: int
     identity: tuple[str, int] | None = None
-    """None: its key has just gone, and nobody has looked yet."""
+    """Identity of the node at the last look; None: its key has just gone, and there was no look since."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +105,7 @@ class LossClock:
         return LossClock(awaited | {name: self._still(name, node, now_ms) for name, node in absent.items()})
 
     def since_ms(self, name: str) -> int | None:
-        """None: it is not absent."""
+        """Time since which the node has been absent; None: it is not absent."""
         absence = self._absences.get(name)
         return absence.since_ms if absence is not None else None
 

@@ -52,8 +52,8 @@ def fence_ms_of(reset_s: int, lease_s: int) -> int:
 
 
 def reset_after_ms(reset_s: int, fence_ms: int) -> int:
-    """Milliseconds that a voter's node must have been absent which kept to ``fence_ms``. More than ``reset_s``
-    after a decrease that the node had not followed when it was last heard."""
+    """Milliseconds that a voter's node, which kept to ``fence_ms``, must have been absent. More than
+    ``reset_s`` after a decrease that the node had not followed when it was last heard."""
     return max(1_000 * reset_s, fence_ms + WAIT_MS)
 
 

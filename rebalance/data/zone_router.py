@@ -110,11 +110,12 @@ class ZoneRouter:
         choice: ReplicaChoice,
         limit_s: float = READ_AT_LIMIT_S,
     ) -> ReplicaDatum:
-        """From a replica of a group that has ``point``. Raises as ``Router.read_at``."""
+        """Read ``key`` from a replica that has ``point``, of a partition that is a group. Raises as
+        ``Router.read_at``."""
         return await self._groups.read_at(partition, key, point, choice, limit_s)
 
     def is_store(self, partition: PartitionId) -> bool:
-        """Whether store servers keep it, as far as is known."""
+        """True if store servers keep the partition, as far as is known."""
         return self._source.route(partition).engine == STORE_ENGINE
 
     def copy_reads(self, partition: PartitionId) -> StoreCopyReads:
@@ -122,7 +123,8 @@ class ZoneRouter:
         return StoreCopyReads(self._stores, partition)
 
     async def _engine(self, partition: PartitionId, limit_s: float | None) -> tuple[bool, float]:
-        """Whether the partition is a store server's, once anybody has it, and the seconds that are left."""
+        """Wait until the partition has voters, at most for its time; return whether they are store servers, and
+        the seconds that are left."""
         left_s = self._time_limit_s if limit_s is None else limit_s
         route = self._source.route(partition)
         if route.voters:

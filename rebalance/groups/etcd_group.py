@@ -51,7 +51,8 @@ log = structlog.get_logger(__name__)
 
 @dataclass(slots=True)
 class _Led:
-    """What this host knows of one member beyond its process; empty again after a restart of the node."""
+    """Knowledge that this host has of one member beyond its process; empty again after a restart of the
+    node."""
 
     term: int = 0
     """Term in which this member was last seen leading and announced as leader; 0 when it does not lead."""
@@ -89,7 +90,7 @@ class SteppedGroupHost(ABC):
 
     @abstractmethod
     def calls_at(self, partition: PartitionId, client_url: str) -> AbstractAsyncContextManager[GroupCalls]:
-        """To another node's member of the group."""
+        """Open calls to another node's member of the group."""
 
     def partitions(self) -> frozenset[PartitionId]:
         return self._reservations.partitions()
@@ -378,7 +379,7 @@ class EtcdGroupHost(SteppedGroupHost):
             log.warning("the etcd of this directory is not remembered", error=str(error))
 
     def mirror_places(self) -> Reservations:
-        """What this node's mirrors are kept in: beside its members, with ports from the same range."""
+        """Reservations of this node's mirrors: beside those of its members, with ports from the same range."""
         return self._directories.beside("mirrors")
 
     @asynccontextmanager

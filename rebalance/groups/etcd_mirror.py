@@ -322,7 +322,8 @@ class MirrorFollower:
             await store.close()
 
     def _ended(self) -> str:
-        """What nothing here expected; the next ``start`` goes on. Empty as long as it runs."""
+        """Error that ended the mirror's task unexpectedly; the next ``start`` goes on. Empty as long as it
+        runs."""
         task = self._task
         if task is None or not task.done() or task.cancelled():
             return ""

@@ -223,14 +223,15 @@ class PartitionClient:
         return ReplicaSight(repeated if mirrored else reply.header.revision, beat)
 
     async def get_at(self, url: str, key: bytes, revision: int, timeout_s: float) -> Datum:
-        """As of ``revision``, from the replica alone. Raises CallFailedError (COMPACTED)."""
+        """Read ``key`` as of ``revision``, from the replica alone; value None, revision 0: no such key then.
+        Raises CallFailedError (COMPACTED)."""
         request = rpc.RangeRequest(key=DATUM_PREFIX + key, revision=revision, serializable=True)
         reply = await answer(self._kv(url).Range(request, timeout=timeout_s))
         return Datum(reply.kvs[0].value, reply.kvs[0].mod_revision) if reply.kvs else Datum(None, 0)
 
     async def own_keys(self, url: str, after: bytes, limit: int, timeout_s: float) -> list[bytes]:
-        """At most ``limit`` keys that the replica itself has now, in order, from the one after ``after`` on.
-        Raises CallFailedError, WrongGroupError."""
+        """List at most ``limit`` keys that the replica itself has now, in order, from the one after ``after``
+        on (empty: from the first). Raises CallFailedError, WrongGroupError."""
         data = rpc.RangeRequest(
             key=DATUM_PREFIX + after + (b"\0" if after else b""),
             range_end=prefix_end(DATUM_PREFIX),
@@ -242,7 +243,8 @@ class PartitionClient:
         return [item.key.removeprefix(DATUM_PREFIX) for item in items]
 
     async def own_values(self, url: str, keys: Sequence[bytes], timeout_s: float) -> list[bytes | None]:
-        """What the replica itself has now; None: no such key. Raises CallFailedError, WrongGroupError."""
+        """Read the values that the replica itself has now, in the order of ``keys``; None: no such key. Raises
+        CallFailedError, WrongGroupError."""
         values: list[bytes | None] = []
         for start in range(0, len(keys) or 1, KEYS_PER_REQUEST):
             reads = [

@@ -67,7 +67,7 @@ def unchanged(key: bytes, revision: int) -> Any:
 
 
 def items_of(reply: Any) -> list[Any]:
-    """What each of the reply's reads has found."""
+    """Key-value items that each of the reply's reads returned, in the order of the reads."""
     return [response.response_range.kvs for response in reply.responses]
 
 
@@ -117,7 +117,8 @@ REFUSALS = frozenset(
         *(FailureKind.NOT_IN_SYNC, FailureKind.ALREADY_DONE, FailureKind.LEARNER_SLOT_TAKEN),
     }
 )
-"""Of a membership call these say that nothing is on its way; after any other kind its outcome is not known."""
+"""Failures of a membership call that leave nothing on its way; after any other kind its outcome is not
+known."""
 
 UNANSWERED = frozenset({FailureKind.NO_ANSWER, FailureKind.NO_LEADER})
 
@@ -185,19 +186,19 @@ class EtcdStatus:
     size_bytes: int
     is_learner: bool
     in_use_bytes: int = 0
-    """Of ``size_bytes``: without what defragmentation would give back."""
+    """Part of ``size_bytes`` that defragmentation would not give back."""
     no_space: bool = False
     """A member's alarm is raised: the group takes no puts."""
     commit_index: int = 0
     """The last log entry that this member knows to be committed."""
     revision: int = 0
-    """Of its store, which has applied ``applied_index``."""
+    """Revision of the member's store, which has applied ``applied_index``."""
     cluster_id: int = 0
 
 
 def open_channel(client_url: str, tls: TlsFiles | None = None, answer_bytes_max: int = 4 << 20) -> Any:
-    """To ``http://host:port`` or, with ``tls``, to ``https://host:port``. Raises CallFailedError when the
-    member speaks TLS and this process was given no certificate."""
+    """Open a channel to ``http://host:port`` or, with ``tls``, to ``https://host:port``. Raises CallFailedError
+    when the member speaks TLS and this process was given no certificate."""
     options = (*CHANNEL_OPTIONS, ("grpc.max_receive_message_length", answer_bytes_max))
     scheme, _, address = client_url.partition("://")
     if scheme != "https":

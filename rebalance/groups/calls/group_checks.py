@@ -27,12 +27,14 @@ PAUSE_S = 0.1
 """Between two reads; twice as long each time: together some 3 s for a copy to come along."""
 KEYS_PER_PAGE = 5_000
 KEYS_MAX = 100_000
-"""Of one copy, that are listed to choose from."""
+"""Keys of one copy that are listed to choose from; a copy with more is read no further once this many are
+listed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Samples:
-    """Which keys: ``count`` of each partition by ``seed``, or those that were saved earlier, by partition."""
+    """Keys to compare: ``count`` of each partition, chosen by ``seed``, or those that were saved earlier, by
+    partition."""
 
     seed: int
     count: int
@@ -66,11 +68,11 @@ class CopyReads(Protocol):
     WrongGroupError."""
 
     async def own_keys(self, url: str, after: bytes, limit: int, timeout_s: float) -> list[bytes]:
-        """At most ``limit`` keys, in order, from the one after ``after`` on."""
+        """List at most ``limit`` keys of the replica, in order, from the one after ``after`` on."""
         ...
 
     async def own_values(self, url: str, keys: Sequence[bytes], timeout_s: float) -> list[bytes | None]:
-        """What the replica has now; None: no such key."""
+        """Read the values that the replica has now, in the order of ``keys``; None: no such key."""
         ...
 
 
@@ -131,7 +133,8 @@ class _Check:
         return PartitionCheck(self.partition.partition, digests, verdicts, self.unread)
 
     async def _keys(self) -> tuple[str, ...]:
-        """From all copies: what only one of them has is looked at as well."""
+        """Return the saved keys, else keys chosen from all copies: one that a single copy has is looked at as
+        well. Copies that cannot be listed are noted in ``unread``."""
         if self.samples.saved is not None:
             return tuple(sorted(self.samples.saved.get(self.partition.partition, ())))
         listed = await asyncio.gather(*(self._listed(url) for url in self.urls.values()))

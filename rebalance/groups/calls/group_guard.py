@@ -29,7 +29,7 @@ from rebalance.ports.groups import GroupMember, PeerSight
 
 
 def group_identity(partition: PartitionId) -> bytes:
-    """What a group's own store says of itself, under ``IDENTITY_KEY``."""
+    """Name by which a group's own store identifies itself, under ``IDENTITY_KEY``."""
     return str(partition).encode()
 
 
@@ -74,7 +74,8 @@ class WrongGroupError(Exception):
 
 
 class WrongGenerationError(WrongGroupError):
-    """It belongs to a member of the group, of another life than the one that was expected: nothing was done."""
+    """The address belongs to a member of the group, but of another generation than expected: nothing was
+    done."""
 
     def __init__(self, url: str, partition: PartitionId, expected: int, answered: int) -> None:
         super().__init__(

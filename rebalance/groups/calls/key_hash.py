@@ -1,4 +1,4 @@
-"""Which partition a key belongs to. Frozen: changing it would lose every key that is stored."""
+"""Partition of a key, by its hash. Frozen: changing it would lose every key that is stored."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which texts can be keys: the same for the API and the command line."""
+"""Rules for texts that can be keys or ids of operations: the same for the API and the command line."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from rebalance.core.keyspace.write_terms import ABANDONED_MAX
 KEY_CHARS_MAX = 1024
 OPERATION_ID_PATTERN = "^[!-~]{1,128}$"
 OPERATION_IDS_PATTERN = f"^[!-~]{{1,128}}( [!-~]{{1,128}}){{0,{ABANDONED_MAX - 1}}}$"
-"""With blanks between them, which no id has."""
+"""Pattern of one or more operation ids with blanks between them, which no id has."""
 
 
 def check_key(key: str) -> None:
@@ -29,6 +29,6 @@ def check_text(what: str, text: str) -> None:
 
 
 def check_operation_id(operation_id: str) -> None:
-    """As a header takes it. Raises ValueError."""
+    """Check an operation id as a header takes it: 1 to 128 visible ASCII characters. Raises ValueError."""
     if not re.fullmatch(OPERATION_ID_PATTERN, operation_id):
         raise ValueError("an operation id has 1 to 128 letters, digits and signs of ASCII, and no blanks")

@@ -1,4 +1,5 @@
-"""What the host and its change loop need of a member: in the product etcd gives it, in simulations a model."""
+"""Calls that the host and its change loop need of a member: in the product etcd answers them, in simulations a
+model."""
 
 from __future__ import annotations
 
@@ -46,12 +47,12 @@ class ReservedMember(Protocol):
 
     @property
     def generation(self) -> int:
-        """Of the group that its data belongs to."""
+        """Generation of the group that its data belongs to."""
         ...
 
     @property
     def founding_revision(self) -> int:
-        """Of the data that it founded its generation's group with; 0 where it did not."""
+        """Revision of the data that it founded its generation's group with; 0 where it did not."""
         ...
 
 
@@ -82,14 +83,15 @@ class GroupMemberProcess(GroupMemberCalls, Protocol):
     async def look(self) -> tuple[MemberLife, str, EtcdStatus | None]: ...
 
     def received_bytes(self) -> int:
-        """Of the copy of a member that runs, joins and has never answered; 0 for any other."""
+        """Bytes so far, plus one, of the copy of a member that runs, joins and has never answered; 0 for any
+        other."""
         ...
 
     async def name_of(self, member_id: int) -> str: ...
 
 
 class ReservationBook(Protocol):
-    """What a node holds for its members: addresses that stay, and data."""
+    """Reservations that a node holds for its members: addresses that stay, and data."""
 
     def open(self) -> None: ...
 

@@ -64,7 +64,8 @@ class ReplicaDatum:
 
 @dataclass(slots=True)
 class _Pass:
-    """What the replicas said, for the error's message."""
+    """Outcome of asking each replica once; ``seen``, the answer of each by URL, is for the error's message.
+    ``gone``: one of them has compacted the revision; ``behind``: one lacks it or failed otherwise."""
 
     seen: dict[str, str] = field(default_factory=dict)
     behind: bool = False
@@ -194,8 +195,8 @@ class SafeTimeWriter:
         self._connections.use(partition, ())
 
     async def run(self, led: Callable[[], Mapping[PartitionId, str]]) -> None:
-        """Until it is cancelled: beat what ``led`` names (partition -> client URL of the own, leading member)
-        each time it is asked; name only partitions that have learners in stable or pending."""
+        """Beat until cancelled. Each round asks ``led`` (partition -> client URL of the own, leading member)
+        and beats all that it names; it is to name only partitions that have learners in stable or pending."""
         while True:
             begun = asyncio.get_running_loop().time()
             urls = dict(led())

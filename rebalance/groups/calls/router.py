@@ -124,7 +124,7 @@ class Router:
         choice: ReplicaChoice,
         time_limit_s: float = READ_AT_LIMIT_S,
     ) -> ReplicaDatum:
-        """From a replica that has ``point``; from ``NOW``, the linearizable answer. Raises as
+        """Read ``key`` from a replica that has ``point``; from ``NOW``, the linearizable answer. Raises as
         ``ReplicaReader.read``."""
         return await self._replicas.read(partition, key, point, choice, time_limit_s)
 

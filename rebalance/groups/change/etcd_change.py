@@ -90,7 +90,7 @@ class Blocked:
 
     @property
     def failure(self) -> ReconfigurationFailure:
-        """As it is published, with the first member whose answer is missing."""
+        """Failure as it is published, with the first member whose answer is missing."""
         lacks_votes = self.by.condition in (StepCondition.MAJORITY, StepCondition.NEXT_MAJORITY)
         code = FailureCode.NO_MAJORITY if lacks_votes else FailureCode.TIMED_OUT
         return ReconfigurationFailure(code, self.by.condition.value, next(iter(self.by.silent), ""))
@@ -281,7 +281,7 @@ class EtcdChange:
         raise AttemptEndedError(ReconfigurationFailure(FailureCode.SUPERSEDED, detail))
 
     async def _is_in_sync(self, peer_url: str) -> bool:
-        """Whether the joining member has applied what was committed when it was first asked for in this term.
+        """True if the joining member has applied what was committed when it was first asked for in this term.
         The group itself asks for nine tenths of the leader's log only, and of a member that may be gone. What
         the leader knows of the member's log is not to be had over gRPC, so one that does not answer is not in
         sync."""
@@ -459,7 +459,8 @@ class EtcdChange:
 
     @property
     def waiting(self) -> ReconfigurationFailure | None:
-        """What the attempt waits for at the moment, for the published reason."""
+        """Obstacle that the attempt waits for at the moment, for the published reason; None: it does not
+        wait."""
         match self._waiting_for:
             case WaitStart(peer_url):
                 return ReconfigurationFailure(FailureCode.MEMBER_NOT_STARTED, "", peer_url)

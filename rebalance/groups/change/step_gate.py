@@ -38,16 +38,16 @@ from rebalance.groups.calls.member_calls import GroupCalls, GroupMemberCalls
 from rebalance.ports.groups import MemberUnavailableError
 
 CallsAt = Callable[[PartitionId, str], AbstractAsyncContextManager[GroupCalls]]
-"""To another node's member, at its client URL."""
+"""Way to open calls to another node's member, at its client URL."""
 
 
 class CheckTooOldError(Exception):
-    """Nothing was sent: the step is to be checked anew."""
+    """The step was not sent: it is to be checked anew."""
 
 
 @dataclass(slots=True)
 class StepOutcome:
-    """Of the last membership call that this host has sent as leader of the present term."""
+    """Outcome of the last membership call that this host has sent as leader of the present term."""
 
     known: bool = True
 
@@ -64,7 +64,8 @@ class Listing:
 
 @dataclass(eq=False)
 class StepGate:
-    """Of one attempt; a context manager, which closes the connections to the other members."""
+    """Gate for the membership steps of one attempt; a context manager, which closes the connections to the
+    other members."""
 
     partition: PartitionId
     member: GroupMemberCalls
@@ -105,9 +106,9 @@ class StepGate:
     async def obstacle(
         self, step: CheckedStep, announced: frozenset[str], awaited_index: Mapping[int, int]
     ) -> NotYet | None:
-        """What ``step`` waits for, by the last list; None: it may be sent for as long as ``is_fresh`` says.
-        ``announced``: peer URLs of voters that clients have turned away from; ``awaited_index``: what each
-        joining member, by its id, has to have applied."""
+        """Obstacle that ``step`` waits for, by the last list; None: it may be sent for as long as ``is_fresh``
+        says. ``announced``: peer URLs of voters that clients have turned away from; ``awaited_index``: what
+        each joining member, by its id, has to have applied."""
         if self.strict or self._listing is None:
             return None
         verdict = await self._judged(step, self._listing, announced, awaited_index)
@@ -116,7 +117,7 @@ class StepGate:
 
     @property
     def is_fresh(self) -> bool:
-        """Whether the step that was allowed may still be sent now."""
+        """True if the step that was allowed may still be sent now."""
         return self.strict or (self._allowed is not None and _now_s() <= self._allowed[1].send_by_s)
 
     async def send(self, step: CheckedStep, call: Callable[[float], Awaitable[None]]) -> None:
@@ -155,7 +156,8 @@ class StepGate:
             raise MemberUnavailableError(str(error)) from error
 
     async def answer_of(self, entry: EtcdMemberEntry) -> EtcdStatus | None:
-        """What another member says of itself, asked once after each look; None: nothing, or it is not it."""
+        """Status that another member gives of itself, asked for once after each look; None: no answer, or that
+        of a member with another id."""
         if entry.member_id not in self._answers:
             status = await self._status_of(entry)
             is_other = status is not None and status.member_id != entry.member_id

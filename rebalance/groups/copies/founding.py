@@ -69,8 +69,8 @@ KEYS_PER_CHANGE = 5_000
 
 @dataclass(eq=False)
 class Founder:
-    """Of one partition on one node. Methods raise MemberUnavailableError, CallFailedError, SourceLostError,
-    CopyFailedError, OSError; a repeat comes to the same."""
+    """Founder of a group from what one node has of one partition. Methods raise MemberUnavailableError,
+    CallFailedError, SourceLostError, CopyFailedError, OSError; a repeat comes to the same."""
 
     partition: PartitionId
     node: str
@@ -136,7 +136,8 @@ class Founder:
         )
 
     async def _restored(self, snapshot: Path, generation: int, *flags: str) -> Path:
-        """Where the data of this member alone is, in a group of ``generation``, made of a snapshot's file."""
+        """Make data of this member alone, in a group of ``generation``, of a snapshot's file; return its
+        directory."""
         directory = self.book.directory(self.partition)
         draft, peer_url = directory / "data.draft", self.book.reserve(self.partition).endpoints.peer_url
         await asyncio.to_thread(shutil.rmtree, draft, True)
@@ -187,7 +188,7 @@ class Founder:
 
 
 async def _leads_itself(api: EtcdApi) -> bool:
-    """It is the only one in its own list, and can write."""
+    """True if the member answers, is the only one in its own list, and leads, so that it can write."""
     try:
         members = await api.members(linearizable=True)
         status = await api.status()
@@ -250,7 +251,7 @@ class FoundingStore:
             after = keys[-1] + b"\0"
 
     async def drop_leases(self) -> None:
-        """Those without keys: a mirror keeps leases for as long as its group had keys under them."""
+        """Revoke leases without keys: a mirror keeps leases for as long as its group had keys under them."""
         listed = await answer(self._leases.LeaseLeases(rpc.LeaseLeasesRequest(), timeout=CALL_TIMEOUT_S))
         for lease in listed.leases:
             request = rpc.LeaseTimeToLiveRequest(ID=lease.ID, keys=True)

@@ -43,7 +43,7 @@ from rebalance.hosting.child import ETCD
 from rebalance.hosting.tls import TlsFiles
 
 EVERYTHING = b"\0"
-"""As key and as range end: all keys."""
+"""Key, and range end, that stand for all keys when both are given."""
 READ_AHEAD_BYTES = 8 << 20
 CALL_TIMEOUT_S = 2.0
 CHUNK_TIMEOUT_S = 15.0
@@ -148,7 +148,7 @@ class RevisionFeed:
             await asyncio.gather(self._reader, return_exceptions=True)
 
     async def take(self, timeout_s: float) -> tuple[SourceRevision, ...]:
-        """What has come since, in order; empty when nothing did in this time.
+        """Take the revisions that have come since, in order; empty when none came within ``timeout_s``.
 
         Raises SourceLostError when the stream broke, CopyUselessError when ``start`` is compacted.
         """

@@ -49,7 +49,7 @@ TIMEOUT_S = 5.0
 
 
 class ProposalsFailedError(Exception):
-    """Not accepted, or it is not known; the message says what was answered."""
+    """Proposals were not accepted, or it is not known whether they were; the message says what was answered."""
 
 
 def encode_proposals(member_id: int, first_id: int, transactions: Sequence[bytes]) -> bytes:
@@ -67,7 +67,7 @@ def encode_proposals(member_id: int, first_id: int, transactions: Sequence[bytes
 
 
 class RaftProposals:
-    """To the store at ``peer_url``. Identities and version are those that its own status tells."""
+    """Proposals to the store at ``peer_url``. Identities and version are those that its own status gives."""
 
     def __init__(
         self, peer_url: str, member_id: int, cluster_id: int, version: str, tls: TlsFiles | None = None
@@ -143,7 +143,7 @@ READ_TIMEOUT_S = 5.0
 APPLY_TIMEOUT_S = 15.0
 LEASES_PAUSE_S = 10.0
 COMPARED_KEYS = 64
-"""Of the revision at which copy and group meet; more would tell nothing more."""
+"""Keys that are compared of the revision at which copy and group meet; more would prove nothing more."""
 ANSWER_BYTES_MAX = 64 << 20
 
 
@@ -187,8 +187,9 @@ class MirrorStore:
             await self._proposals.close()
 
     async def prepare(self) -> None:
-        """Once after the store's start. An alarm of the group's came with the copy; one of its own comes back
-        with the next write if there is still no space. Raises CallFailedError."""
+        """Prepare for proposals and end the store's alarms; call it once after the store's start. An alarm of
+        the group's came with the copy; one of its own comes back with the next write if there is still no
+        space. Raises CallFailedError."""
         maintenance = rpc.MaintenanceStub(self._channel)
         status = await answer(maintenance.Status(rpc.StatusRequest(), timeout=READ_TIMEOUT_S))
         header = status.header
@@ -198,7 +199,8 @@ class MirrorStore:
         await end_alarms(self._channel)
 
     async def position(self) -> MirrorPosition:
-        """Where the store stands. Raises CallFailedError; CopyUselessError when something else has written."""
+        """Position that the store has reached. Raises CallFailedError; CopyUselessError when something else has
+        written."""
         request = rpc.TxnRequest(success=[get(self._marker), get(SAFE_TIME_KEY)])
         reply = await answer(self._kv.Txn(request, timeout=READ_TIMEOUT_S))
         markers, beats = items_of(reply)
@@ -307,5 +309,5 @@ async def _keep_alive(leases: Any, lease: int) -> None:
 
 
 def _of_group(revision: SourceRevision) -> tuple[RevisionChange, ...]:
-    """Without the marks of another mirror: its store was what the group was founded anew on."""
+    """Changes of a revision without the marks of another mirror, whose store the group was founded anew on."""
     return tuple(change for change in revision.changes if not change.key.startswith(MARKER_PREFIX))

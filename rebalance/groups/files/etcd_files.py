@@ -199,7 +199,7 @@ _VARINT, _BYTES = 0, 2
 _PUT, _DELETE, _TXN, _LEASE_END = 4, 5, 6, 9
 """Fields of a request in an entry, of those that change data."""
 _HEADER = 100
-"""Of a request: who asked. It may come before the request itself."""
+"""Field of a request that says who asked. It may come before the request itself."""
 _ALL = 1 << 63
 
 

@@ -1,4 +1,4 @@
-"""How a member process is run: small and cheap, because a node holds up to a hundred of them."""
+"""Settings that a member process runs with: small and cheap, because a node holds up to a hundred of them."""
 
 from __future__ import annotations
 
@@ -40,18 +40,18 @@ class EtcdTuning:
     leader does it before each step (``rebalance/core/moves/step_checks.py``), and nothing waits for five
     seconds. A member keeps its flag until it starts again."""
     etcd: EtcdBinary | None = None
-    """What members run on; None: the one that is found."""
+    """Binary that members run; None: the one that ``find_etcd`` returns."""
     tls: TlsFiles | None = None
     """Members of groups speak TLS with each other and with clients. Not to be changed for members that exist:
     their addresses are in their groups' membership."""
     measures: Measures = NO_MEASURES
-    """Of the node: its members are counted."""
+    """Measures of the node, which count starts of its members."""
 
 
 @dataclass(frozen=True, slots=True)
 class InitialCluster:
-    """What etcd founds or joins where its data directory is empty. ``peers`` (node -> peer URL) must name the
-    member itself; ``state``: new or existing."""
+    """Group that etcd founds or joins where its data directory is empty. ``peers`` (node -> peer URL) must name
+    the member itself; ``state``: new or existing."""
 
     peers: Mapping[str, str]
     token: str
@@ -123,7 +123,7 @@ def bound_log(path: Path) -> None:
 
 
 def last_log_line(path: Path) -> str:
-    """What the last line says, for a reason that a person reads; empty when there is none."""
+    """Text of the log's last line, for a reason that a person reads; empty when there is none."""
     try:
         tail = path.read_bytes()[-8_000:].decode(errors="replace").strip()
     except OSError:
@@ -137,7 +137,7 @@ DAMAGE = (
     *("freelist", "freepages", "already freed", "file size too small", "out of range"),
     "unexpected fault address",
 )
-"""What etcd, its log and its store end with where data is not what they have written, in lower case."""
+"""Words, in lower case, that etcd, its log and its store end with where data is not what they have written."""
 LAST_WORDS = (
     '"level":"fatal"',
     '"level":"panic"',
@@ -150,12 +150,13 @@ LAST_WORDS = (
 
 
 NO_SPACE = ("no space left on device", "disk quota exceeded")
-"""How the system refuses to write; etcd puts it beside words of damage, and nothing is damaged."""
+"""Words with which the system refuses to write; etcd puts words of damage beside them, and nothing is
+damaged."""
 
 
 def cause_in(path: Path, begin: int) -> str:
-    """Why etcd ended, by its log from ``begin`` on: ``DISK_FULL`` or ``COPY_DAMAGED`` with its words; empty:
-    something else."""
+    """Cause of etcd's end, by its log from byte ``begin`` on: ``DISK_FULL`` or ``COPY_DAMAGED`` with its words;
+    empty: another cause."""
     try:
         with path.open("rb") as stream:
             stream.seek(begin)

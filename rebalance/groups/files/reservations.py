@@ -136,7 +136,8 @@ class Reservations:
         return Reservations(self._data_dir, self._pairs, folder=folder, scheme=self._scheme)
 
     def single_port(self, port: int) -> int:
-        """For something else than members: see ``PortPairs.single``. Ask once both books are open."""
+        """Take a port for something other than members: see ``PortPairs.single``. Call it once both books are
+        open."""
         return self._pairs.single(port)
 
     def open(self) -> None:
@@ -226,12 +227,12 @@ class Reservations:
         self._store(partition, held)
 
     def founded_data(self, partition: PartitionId, generation: int) -> Path:
-        """Where data that replaces the member's own is put before its generation is noted."""
+        """Directory for data that replaces the member's own, before its generation is noted."""
         return self.directory(partition) / f"{_FOUNDED}{generation}"
 
     def settle_founding(self, partition: PartitionId) -> Path | None:
-        """What was founded takes the place of the member's own data once its generation is noted; what never
-        got so far is of no use. Returns what is left to be deleted."""
+        """Put founded data in the place of the member's own once its generation is noted; founded data whose
+        generation was never noted is of no use. Returns what is left to be deleted."""
         held = self._held[partition]
         for directory in self.directory(partition).glob(f"{_FOUNDED}*"):
             if directory.name != f"{_FOUNDED}{held.generation}":
@@ -251,7 +252,7 @@ class Reservations:
             self._store(partition, replace(held, wrote_log=True))
 
     def set_aside(self, partition: PartitionId) -> None:
-        """Nothing is reserved any more; what is on disk stays, named by its generation."""
+        """End the member's reservation; what is on disk stays, named by its generation."""
         held = self._held[partition]
         self._aside_root.mkdir(exist_ok=True)
         self.directory(partition).rename(self._aside(partition, held.generation))

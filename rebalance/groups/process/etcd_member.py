@@ -61,8 +61,8 @@ async def start_guarded(
     log_path: Path,
     env: Mapping[str, str],
 ) -> subprocess.Popen[bytes]:
-    """After ``guard.refusal``, which may take its time. Raises StartRefusedError; no process is left then, or
-    when it is cancelled."""
+    """Start a member's process, which does nothing until ``guard`` guards it. Call it after ``guard.refusal``,
+    which may take its time. Raises StartRefusedError; no process is left then, or when it is cancelled."""
     held = child.spawn_held(command, log=log_path, inherited=ETCD, env=env)
     try:
         await guard.guard(partition, held.process.pid)
@@ -86,7 +86,8 @@ PAUSE_S = 10.0
 
 
 class SpaceKeeper:
-    """Of one member. ``look`` as often as its status is read; ``stop`` before its process ends."""
+    """Keeper of one member's room for data. Call ``look`` as often as its status is read, and ``stop`` before
+    its process ends."""
 
     def __init__(self, partition: PartitionId, quota_bytes: int) -> None:
         self._partition = partition
@@ -152,10 +153,10 @@ class EtcdMember:
 
     def __post_init__(self) -> None:
         self.errors = 0
-        """How often in a row the process ended by itself with an error soon after its start."""
+        """Number of times in a row that the process ended by itself with an error soon after its start."""
         self._guard: MemberGuard = self.guard or NoGuard()
         self._fenced = ""
-        """Why it was not started, or was ended."""
+        """Reason why the guard did not let the process start, or ended it; empty: neither."""
         self._process: subprocess.Popen[bytes] | None = None
         self._api: EtcdApi | None = None
         self._exit_code: int | None = None
@@ -253,9 +254,9 @@ class EtcdMember:
         return False
 
     async def log_position(self) -> LogPosition | None:
-        """What is on disk, and what the process has applied when it answers. Without a leader a process applies
-        all that it knows to be decided when it starts, and its store is written within a moment: what the log
-        has beyond it changed nothing."""
+        """Position of the log on disk and, when the process answers, of what it has applied; None: there is no
+        log. Without a leader a process applies all that it knows to be decided when it starts, and its store is
+        written within a moment: what the log has beyond it changed nothing."""
         orderly = self._runs()
         member = self.reservations.data(self.partition) / "member"
         replay = not orderly or time.monotonic() - self._started_at < APPLIED_AFTER_S
@@ -365,7 +366,8 @@ class EtcdMember:
 
     @property
     def _may_run(self) -> bool:
-        """While the group is founded the data is not the member's yet."""
+        """True if the process may be started now. While the group is founded the data is not the member's
+        yet."""
         is_founding = self._founding is not None and not self._founding.done()
         return not is_founding and not self._lacks_tls and time.monotonic() >= self._not_before
 
@@ -475,7 +477,8 @@ class EtcdMember:
         )
 
     def _flush_what_arrives(self) -> None:
-        """Only a member that joins is sent a whole snapshot in the ordinary course of things."""
+        """Flush a snapshot that arrives while the member joins: in the ordinary course of things only such a
+        member is sent a whole one."""
         held, process = self.reservation, self._process
         if held.state != "existing" or held.wrote_log or process is None:
             return

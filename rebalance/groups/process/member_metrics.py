@@ -24,7 +24,7 @@ from rebalance.ports.metric_rows import Measures, Metric
 
 
 class MemberMeasures:
-    """Of one host. ``publish`` sets the gauges from what was noted last of each member."""
+    """Measures of one host's members. ``publish`` sets the gauges from what was noted last of each member."""
 
     def __init__(self, measures: Measures) -> None:
         self._measures = measures
@@ -110,7 +110,8 @@ class MemberScrape:
         self._tls = tls
 
     async def run(self, period_s: float = PERIOD_S) -> None:
-        """Until cancelled. Who does not answer is asked again a period later."""
+        """Read the metrics of all members in each period, until cancelled. A member that does not answer is
+        asked again a period later."""
         while True:
             context = self._tls.context() if self._tls is not None else None
             partitions = sorted(self._members.partitions())

@@ -42,7 +42,8 @@ REST_COLUMNS = {
 
 @dataclass(frozen=True, slots=True)
 class Procedures:
-    """What carries calls out: of partitions that are groups, and of zones of store servers."""
+    """Services that carry calls out: ``recovery`` of partitions that are groups, ``stores`` of zones of store
+    servers."""
 
     recovery: PartitionRecovery
     stores: StoreRequests
@@ -89,7 +90,7 @@ async def _run_of_stores(call: Call, zone: Zone, stores: StoreRequests) -> Resul
 
 
 def call_details(call: Call) -> dict[str, object]:
-    """As the audit keeps them."""
+    """Details of a call as the audit keeps them."""
     details: dict[str, object] = {}
     if call.procedure.is_of_groups:
         details["partitions"] = [number.value for number in call.partitions]
@@ -127,7 +128,7 @@ def _reset_row(reset: PartitionReset) -> tuple[object, ...]:
 
 
 def _place(call: Call, zone: Zone, kind: ErrorKind) -> Position:
-    """Of the argument that is to blame, else of the procedure's name."""
+    """Position of the argument that is to blame, else of the procedure's name."""
     if kind is ErrorKind.PARTITION_NOT_FOUND:
         wrong = (partition.position for partition in call.partitions if partition.value >= zone.partitions)
         return next(wrong, call.position)

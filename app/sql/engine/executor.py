@@ -60,7 +60,7 @@ from rebalance.hosting.fair_queue import FairThread
 HISTORY_PAGE = 10_000
 RECOVERIES_MAX = 10
 ROUNDS = "rounds"
-"""Who commits, among those for whom the catalog's thread works: no user is a text."""
+"""Name of the rounds of commits among the users for whom the catalog's thread works: no user is a text."""
 
 T = TypeVar("T")
 _Waiting = tuple[ScriptRun, asyncio.Future[ScriptRun]]
@@ -98,7 +98,7 @@ class CatalogExecutor:
         self._logins = ThreadPoolExecutor(1, thread_name_prefix="logins")
         self._arrived: deque[_Waiting] = deque()
         self._open: list[_Waiting] = []
-        """Of the thread alone."""
+        """Scripts that are not over yet; for the thread alone."""
         self._is_round_due = False
         self._history: list[VersionRecord] = []
         self._require_writable: Callable[[], None] = lambda: None
@@ -172,8 +172,8 @@ class CatalogExecutor:
             raise RefusedError(ErrorKind.REASON_REQUIRED, message)
 
     async def authorise(self, commands: Mapping[int, Command], topology: Topology) -> None:
-        """Whether the caller may execute all of a script's commands, by their numbers, on what the ones before
-        them make. They are authorised again when they are committed.
+        """Check that the caller may execute all of a script's commands, by their numbers, on what the ones
+        before them make. They are authorised again when they are committed.
 
         Raises ScriptError (PRIVILEGE_MISSING)."""
         caller = current_caller()
@@ -186,8 +186,8 @@ class CatalogExecutor:
     async def plan(
         self, commands: Sequence[FileCommand], topology: Topology, *, prune: Sequence[str]
     ) -> CatalogPlan:
-        """What DDL files would change, of the zones that the caller may see: nothing of it is authorised yet.
-        Raises DdlFileError, StoreError."""
+        """Plan what DDL files would change in the zones that the caller may see: nothing of it is authorised
+        yet. Raises DdlFileError, StoreError."""
         return await self._call(partial(self._plan, commands, topology, current_caller(), prune=prune))
 
     async def snapshot(self, version: int | None = None) -> CatalogSnapshot:
@@ -195,7 +195,7 @@ class CatalogExecutor:
         return await self._reader.run(current_actor().sender, self._service.snapshot, version)
 
     async def grants(self) -> Grants:
-        """Who may do what, as committed now. Raises StoreError."""
+        """Grants as committed now: who may do what. Raises StoreError."""
         return (await _in(self._logins, self._service.snapshot)).grants
 
     async def restore(self, restored: Callable[[CatalogSnapshot], Zone], text: str, origin: Origin) -> int:
@@ -230,7 +230,7 @@ class CatalogExecutor:
         return await self._call(self._store.retention.trim, keep)
 
     async def settled(self) -> None:
-        """Once the thread has done all that it was asked for before, whoever waits for it or not."""
+        """Wait until the thread has done all that it was asked for before, also what no caller waits for."""
         await self._thread.last(lambda: None)
 
     async def history(self, version: int) -> tuple[VersionRecord, ...]:
@@ -238,7 +238,7 @@ class CatalogExecutor:
         return await self._call(self._read_history, version)
 
     async def changes(self, commands: Sequence[Command], topology: Topology) -> tuple[PlannedStatement, ...]:
-        """What each command of a script would change after the ones before it, after every check that it
+        """Plan what each command of a script would change after the ones before it, after every check that it
         would meet; nothing is stored.
 
         Raises the StatementError that the script itself would end with.
@@ -271,11 +271,11 @@ class CatalogExecutor:
         await self._call(self._store.audit.record, entry)
 
     async def audit(self, only: AuditFilter, limit: int, below: int | None = None) -> tuple[AuditRecord, ...]:
-        """Who changed what, the newest first. Raises StoreError."""
+        """Audit records of who changed what, the newest first. Raises StoreError."""
         return await self._call(self._store.audit.read, only, limit, below)
 
     async def recoveries(self, since_us: int) -> tuple[AuditRecord, ...]:
-        """Of administrators, the newest first. Raises StoreError."""
+        """Audit records of administrators' recoveries, the newest first. Raises StoreError."""
         return await self._call(self._store.audit.of_subject, RECOVERED, since_us, RECOVERIES_MAX)
 
     async def token(self, digest: str) -> AccessToken | None:
@@ -332,13 +332,13 @@ class CatalogExecutor:
         return await self._thread.run(current_actor().sender, function, *arguments)
 
     def _request_round(self) -> None:
-        """By the event loop and by the thread: one more than is needed does nothing."""
+        """Request a round, from the event loop or from the thread: one more than is needed does nothing."""
         if not self._is_round_due:
             self._is_round_due = True
             self._thread.submit(ROUNDS, self._execute_round)
 
     def _execute_round(self) -> None:
-        """In the thread. What that has to do besides gets its turn between rounds."""
+        """Execute a round, in the thread. Other work of the thread gets its turn between rounds."""
         self._is_round_due = False
         while self._arrived:
             self._open.append(self._arrived.popleft())
@@ -359,7 +359,8 @@ class CatalogExecutor:
             self._request_round()
 
     def _answer(self, over: Sequence[_Waiting], failure: Exception | None) -> None:
-        """In the event loop; a caller that was cancelled twice does not wait any more."""
+        """Answer the callers of scripts that are over, in the event loop; a caller that was cancelled twice
+        does not wait any more."""
         for run, ended in over:
             self.principal_changes += any(isinstance(one, PrincipalCommand) for one in run.script.commands)
             if ended.done():
@@ -449,8 +450,8 @@ log = structlog.get_logger(__name__)
 
 
 async def trim_catalog(catalog: CatalogExecutor, keep: Retention) -> None:
-    """Until cancelled. Several servers may do so side by side: what one has deleted, the other one does not
-    find."""
+    """Trim the catalog until cancelled. Several servers may do so side by side: each deletes what the others
+    have not deleted yet."""
     while True:
         trimmed = Trimmed()
         try:

@@ -105,7 +105,7 @@ class SqlEngine:
 
     @property
     def registry(self) -> ViewRegistry:
-        """What can be queried, for metadata."""
+        """Registry of all that can be queried, for metadata."""
         return self._registry
 
     def close(self) -> None:
@@ -180,7 +180,7 @@ class SqlEngine:
             return await self._catalog.run(commands, self._nodes(), plan.plan_id.catalog_version)
 
     async def plan(self, files: Sequence[DdlFile], prune: Sequence[str]) -> CatalogPlan:
-        """What a set of DDL files would change, of the zones that the caller may see. Raises DdlFileError,
+        """Plan what a set of DDL files would change in the zones that the caller may see. Raises DdlFileError,
         StoreError."""
         async with self._line.turn():
             limits = self._reader.limits
@@ -191,7 +191,7 @@ class SqlEngine:
     async def change_plan(
         self, sql: str, plan_id: str | None = None, limits: ScriptLimits | None = None
     ) -> ChangePlan:
-        """What a script of changes would change and move. Raises StatementError.
+        """Plan what a script of changes would change and move. Raises StatementError.
 
         With ``plan_id`` RefusedError (PLAN_CHANGED) when another plan comes out by now, or when ``sql`` is
         empty: nothing is to be done any more. ``limits``: other than the reader's."""
@@ -283,7 +283,7 @@ class SqlEngine:
         return usable_nodes(self._sources.mirror, self._sources.keyspace)
 
     async def _answer(self, statement: Statement, session: SessionContext) -> ResultSet:
-        """Of anything but changes and queries. Raises StatementError."""
+        """Answer a statement that is neither a change nor a query. Raises StatementError."""
         self._require_loaded()
         if isinstance(statement, Call):
             return await self._call(statement, session)
@@ -379,9 +379,10 @@ class SqlEngine:
         return tables
 
     async def _permit(self, asked: Asked) -> Permit:
-        """On the catalog as committed now. Raises RefusedError (PRIVILEGE_MISSING)."""
+        """Permit the caller what is asked, on the catalog as committed now. Raises RefusedError
+        (PRIVILEGE_MISSING)."""
         return Permit(await self._catalog.snapshot(), current_caller(), asked)
 
     async def _snapshot_of(self, permit: Permit) -> SystemSnapshot:
-        """For the caller; the keyspace as it is now."""
+        """Snapshot of what the caller may see, with the keyspace as it is now."""
         return permit.visible(await self._sources.snapshot(permit.catalog, self._sandbox.queries))

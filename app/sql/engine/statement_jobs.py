@@ -60,7 +60,7 @@ WAIT_INTERRUPTED: Json = {
 DONE_COLUMNS = [["result", "boolean"]]
 DONE_PAGE = (1, 0, pack([[True]]))
 NOT_APPLIED_PAGE = (1, 0, pack([[False]]))
-"""Of a statement that had nothing to do: IF [NOT] EXISTS."""
+"""Page of a statement that had nothing to do: IF [NOT] EXISTS."""
 
 
 def outcome_of_abandoned(
@@ -117,7 +117,8 @@ def _result(committed: CommittedStatement, sql: str) -> dict[str, Any]:
 
 
 def new_statement(protocol: str, shown: str, key: str | None = None) -> NewStatement:
-    """Of whoever asks. ``shown``: its text as it may be kept; ``key``: what its repetitions have in common."""
+    """Make a statement of the present caller. ``shown``: its text as it may be kept; ``key``: what its
+    repetitions have in common."""
     scope = scope_text(current_scope())
     key, principal = key_of_scope(key, scope), current_principal()
     return NewStatement(uuid.uuid4().hex, protocol, shown, text_digest(shown), key, principal, scope)
@@ -255,7 +256,8 @@ class StatementJobs:
         return row, is_begun
 
     def position(self, statement_id: str) -> int | None:
-        """Of one that waits for its turn; None: it does not."""
+        """Position in line of a statement that waits for its turn, or whose query does; None: it does not
+        wait."""
         job = self._jobs.get(statement_id)
         before = None if job is None else self._line.position(job.turn)
         return self._query_position(statement_id) if before is None else before
@@ -276,7 +278,7 @@ class StatementJobs:
         return row
 
     async def require_results(self, row: StatementRow) -> None:
-        """What the statement's answers have shown its sender, the caller may see.
+        """Require that the caller may see what the statement's answers have shown its sender.
 
         Raises RefusedError (PRIVILEGE_MISSING) and StoreError."""
         if self._watch is not None:
@@ -294,7 +296,8 @@ class StatementJobs:
             raise RefusedError(ErrorKind.CLIENT_STATEMENT_LIMIT, message)
 
     async def _may_look_at(self, row: StatementRow) -> bool:
-        """Its sender, and whoever operates the system."""
+        """True for the statement's sender, unless its token is too narrow, and for a caller that may operate
+        the system."""
         caller = current_caller()
         if caller is None or row.is_within(caller):
             return True
@@ -337,7 +340,7 @@ class StatementJobs:
         await self.on_log(lambda log: log.request_cancel(statement_id))
 
     async def run(self) -> None:
-        """Until cancelled: renews leases, hears of wishes to cancel, removes what has expired."""
+        """Renew leases, take up wishes to cancel, and remove what has expired, until cancelled."""
         purged = time.monotonic()
         while True:
             await asyncio.sleep(self._limits.renew_s)
@@ -439,8 +442,8 @@ RunScript = Callable[[str], Awaitable[Sequence[ShownResult]]]
 
 
 def script_work(sql: str, run_script: RunScript) -> Work:
-    """When it is canceled, it ends while it is being read, and when it only asks; changes that have begun are
-    never cut short."""
+    """Work of a script. When it is canceled, it ends while it is being read, and when it only asks; changes
+    that have begun are never cut short."""
 
     async def work(job: RunningJob) -> LoggedOutcome:
         running = await job.run_unless_canceled(run_script(sql))

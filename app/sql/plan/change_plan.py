@@ -1,4 +1,4 @@
-"""What a script would change and move, under an id that names all that it was computed from.
+"""Plan of what a script would change and move, under an id that names all that it was computed from.
 
 Nothing of a plan is stored: a client that has its id and its statements can ask any server whether the same
 plan would still come out, and have it carried out only then.
@@ -82,7 +82,7 @@ def check_plannable(commands: Iterable[Command]) -> None:
 
 
 def plan_id_of(changes: Sequence[Change], snapshot: SystemSnapshot) -> PlanId:
-    """Of statements that would make these changes."""
+    """Id of a plan of statements that would make these changes."""
     targets = [target for target in map(changed_zone, changes) if target is not None]
     zones = {zone.zone_id for target in targets for zone in (target.before, target.after) if zone is not None}
     return PlanId.of([change.entries for change in changes], zones, snapshot)
@@ -114,13 +114,13 @@ class ChangePlan:
         }
 
     def basis_json(self) -> dict[str, Any]:
-        """What the plan was computed from."""
+        """Fields of JSON that name the plan and what it was computed from."""
         basis = asdict(self.plan_id)
         del basis["digest"]
         return {"plan_id": str(self.plan_id), **basis}
 
     def effects_json(self) -> list[list[dict[str, Any]] | None]:
-        """For each statement the rows of EXPLAIN as objects."""
+        """Rows of EXPLAIN as objects, for each statement; None for each where the plan has no ``effects``."""
         if not self.effects:
             return [None] * len(self.statements)
         return [

@@ -137,7 +137,7 @@ def in_order(commands: Sequence[FileCommand]) -> Iterator[FileCommand]:
 
 
 def _waits(commands: Sequence[FileCommand]) -> list[set[int]]:
-    """For each command the indexes of those that come before it wherever they are written."""
+    """Indexes, for each command, of those that come before it wherever they are written."""
     makers: dict[_Thing, int] = {}
     defaults: list[int] = []
     for at, statement in enumerate(commands):
@@ -248,7 +248,8 @@ class CatalogPlan:
 def desired_catalog(
     commands: Sequence[FileCommand], live: CatalogSnapshot, topology: Topology, defaults: ZoneDefaults
 ) -> CatalogSnapshot:
-    """What the files want. Raises DdlFileError for the first statement that does not stand."""
+    """Catalog that the files want. Raises DdlFileError for the first statement that does not stand, and where
+    the files rename the live default zone, or take the default from it, without creating it."""
     made = {one.command.name.text for one in commands if isinstance(one.command, CreateZone)}
     default = live.default_zone
     kept_default = default if default is not None and default.name not in made else None

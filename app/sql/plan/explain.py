@@ -134,7 +134,7 @@ def _moves(forecast: Forecast, sizes: Sizes) -> Iterator[Row]:
 
 
 def _roles(forecast: Forecast, changed: Transfers) -> list[Row]:
-    """By node, and by its role before and after."""
+    """Rows of the replicas that change their role, by node and by role before and after."""
     was = forecast.before.placement
     voting = was.numbered(forecast.names, len(was.matrix))[:, : max(1, was.voters)]
     counts, bytes_ = Counter[tuple[str, str, str]](), Counter[tuple[str, str, str]]()
@@ -213,8 +213,8 @@ def explain_partition(statement: ExplainPartition, snapshot: SystemSnapshot) -> 
 
 
 def _members_of_nodes(snapshot: SystemSnapshot) -> Counter[str]:
-    """Of all partitions of the zones that are seen. Keys are only cut, not parsed: a cluster has hundreds of
-    thousands of them."""
+    """Number of members on each node, of all partitions of the zones that are seen. Keys are only cut, not
+    parsed: a cluster has hundreds of thousands of them."""
     prefix = snapshot.keyspace.members
     cut = (item.key.removeprefix(prefix).split("/", 2) for item in snapshot.keys.below(prefix))
     seen = None if snapshot.seen is None else {str(zone_id) for zone_id in snapshot.seen}
@@ -310,7 +310,8 @@ class _Explained:
         return f"{place_text}: only the first {self.replicas} hold replicas"
 
     def _balance_reason(self, name: str) -> str:
-        """By what the newest target gives the node of the whole zone, against the others' least and most."""
+        """Reason by balance: what the newest target gives the node of the whole zone, against data nodes' least
+        and most."""
         placed = self.snapshot.placed(self.zone)
         if placed is None:
             return "balanced: the zone has no target yet"
@@ -327,7 +328,8 @@ class _Explained:
         return f"balanced: {role.lower()}, {stays}; {share}"
 
     def _traits(self, name: str) -> str:
-        """What makes a node's share differ from others', and which voters may not meet on it."""
+        """Traits that make a node's share differ from others' (its weight) and that keep voters apart (its
+        failure domain); empty: it has neither."""
         data_nodes = self.snapshot.views.data_nodes(self.zone.zone_id)
         if data_nodes is None or name not in data_nodes.nodes:
             return ""
@@ -352,7 +354,7 @@ class _Explained:
         return "it fits, but is not among the zone's data nodes yet"
 
     def _change_reasons(self, name: str) -> list[str]:
-        """What moves now, and what waits."""
+        """Reasons from what moves now, and from what waits."""
         stable, pending, planned = (
             _role(assignments, name) for assignments in (self.view.stable, self.view.pending, self.view.planned)
         )

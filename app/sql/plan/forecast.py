@@ -1,5 +1,5 @@
-"""What a change would move, as the controllers would decide it: data nodes, whether anything is placed anew at
-all, and the placement, each by the controllers' own functions. Nothing is written.
+"""Forecast of what a change would move, as the controllers would decide it: data nodes, whether anything is
+placed anew at all, and the placement, each by the controllers' own functions. Nothing is written.
 
 EXPLAIN, plans, the console's plans and its what-if all ask here: so none of them shows a move that applying the
 change would not make. What a statement would change is judged here, too, for all of them (``judged``).
@@ -45,7 +45,8 @@ from spark.batch import place_locally
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """Who holds a zone: ``matrix`` int32 [P, R], indexes into ``nodes``; the first ``voters`` columns vote."""
+    """Replicas of a zone by node: ``matrix`` int32 [P, R], indexes into ``nodes``; the first ``voters`` columns
+    vote."""
 
     nodes: tuple[str, ...]
     matrix: npt.NDArray[np.int32]
@@ -68,7 +69,8 @@ NOWHERE = Placement((), np.zeros((0, 0), dtype=np.int32), 0)
 
 @dataclass(frozen=True, slots=True)
 class ForecastZone:
-    """What the controllers have made of a zone: its data nodes, and its newest target with its pointer."""
+    """State of a zone as the controllers have made it: its data nodes, and its newest target with its
+    pointer."""
 
     data_nodes: DataNodes | None = None
     pointer: TargetPointer | None = None
@@ -80,8 +82,8 @@ NOTHING_YET = ForecastZone()
 
 @dataclass(frozen=True, slots=True)
 class Outlook:
-    """What a change is made on: the snapshot, and over it what earlier changes of the same script would have
-    made of their zones."""
+    """State that a change is made on: the snapshot, and over it what earlier changes of the same script would
+    have made of their zones."""
 
     snapshot: SystemSnapshot
     made: Mapping[ZoneId, ForecastZone] = field(default_factory=dict)
@@ -91,7 +93,7 @@ class Outlook:
         return known if known is not None else stored_state(zone, self.snapshot)
 
     def pointers(self) -> Iterator[tuple[ZoneId, TargetPointer]]:
-        """Of all zones that are placed, in the order of their ids."""
+        """Yield the target pointers of all zones that are placed, in the order of the zones' ids."""
         snapshot = self.snapshot
         zones = {zone.zone_id for zone in snapshot.catalog.zones} | self.made.keys()
         for zone_id in sorted(zones):
@@ -107,7 +109,7 @@ class Outlook:
                 yield zone_id, pointer
 
     def after(self, forecasts: Sequence[Forecast], catalog: CatalogSnapshot) -> Outlook:
-        """Once those changes have been applied, with ``catalog`` as it is then."""
+        """Outlook once those changes have been applied, with ``catalog`` as it is then."""
         made = {forecast.zone.zone_id: forecast.after for forecast in forecasts}
         return Outlook(replace(self.snapshot, catalog=catalog), {**self.made, **made})
 
@@ -135,7 +137,8 @@ class Flow:
 
 @dataclass(frozen=True, slots=True)
 class Forecast:
-    """What becomes of a zone. ``note``: why it is not placed as the change asks for; empty: it is."""
+    """State of a zone before and after a change. ``note``: why it is not placed as the change asks for; empty:
+    it is."""
 
     zone: Zone
     before: ForecastZone
@@ -156,7 +159,7 @@ class Forecast:
         return copies(old, new, (max(1, was.voters), max(1, becomes.voters)), sizes)
 
     def flows(self, transfers: Transfers) -> list[Flow]:
-        """Of some of the ``copies``, by source and target."""
+        """Flows of some of the ``copies``, by source and target."""
         total, names = totals(transfers), (*self.names, "")  # NOBODY is the last one
         columns = (total.donor.tolist(), total.stealer.tolist(), total.replicas.tolist(), total.size.tolist())
         return [
@@ -177,7 +180,7 @@ class PlannedStatement:
 def judged(
     commands: Iterable[Command], catalog: CatalogSnapshot, topology: Sequence[Node], judge: Judge
 ) -> Iterator[PlannedStatement]:
-    """What each command would change after the ones before it. Nothing is stored.
+    """Yield what each command would change after the ones before it. Nothing is stored.
 
     Raises the StatementError that the script would end with, which has its number."""
     topology = tuple(topology)
@@ -207,8 +210,8 @@ def changed_zone(change: Change) -> ZoneChange | None:
 def forecast(
     before: Outlook, changes: Sequence[ZoneChange], presence: Topology | None = None
 ) -> tuple[Forecast, ...]:
-    """What becomes of each zone when all ``changes`` are applied at once. ``presence``: the nodes as they would
-    be then; None: as they are.
+    """Forecast each change's zone when all ``changes`` are applied at once. ``presence``: the nodes as they
+    would be then; None: as they are.
 
     Takes as long as the placements: call it in a thread.
     """
@@ -237,7 +240,7 @@ def forecast(
 def _event(
     before: Outlook, zone: Zone, state: ForecastZone, supposed: DataNodes | None, presence: Topology
 ) -> Event:
-    """As the zone's controller would read it once the change was published."""
+    """Event of a change, as the zone's controller would read it once the change was published."""
     snapshot = before.snapshot
     intent = ZoneIntent(snapshot.catalog.version + 1, zone)
     data_nodes = supposed
@@ -287,7 +290,7 @@ def _state(event: Event, result: PlacementResult) -> ForecastZone:
 
 
 def stored_state(zone: Zone, snapshot: SystemSnapshot) -> ForecastZone:
-    """From the zone's data nodes and its newest stored target, each as far as there is one. Raises
+    """State of a zone from its data nodes and its newest stored target, each as far as there is one. Raises
     RecordNotReadableError."""
     keys, keyspace = snapshot.keys, snapshot.keyspace
     data_nodes = snapshot.views.data_nodes(zone.zone_id)

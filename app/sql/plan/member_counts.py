@@ -1,5 +1,5 @@
-"""How many members and mirrors each node holds or will hold, from the catalog and the kernel; both are called
-members here, for both are processes of the node.
+"""Counts of the members and mirrors that each node holds or will hold, from the catalog and the kernel; both
+are called members here, for both are processes of the node.
 
 Used by the engine's limit check of a DDL statement (54000). Placement is a pure function, so a zone's count
 is computed once for each (parameters, data nodes) and kept.
@@ -92,7 +92,8 @@ class MemberCounts:
 
 
 def _equal_at_start(some: tuple[Zone, ...], others: tuple[Zone, ...]) -> int:
-    """How many zones are equal at the beginning. Slices are compared at once, identical zones at no cost."""
+    """Number of zones that are equal at the beginning. Slices are compared at once, identical zones at no
+    cost."""
     limit = min(len(some), len(others))
     at = 0
     while at < limit and some[at : at + COMPARED_AT_ONCE] == others[at : at + COMPARED_AT_ONCE]:

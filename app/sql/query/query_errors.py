@@ -1,5 +1,5 @@
-"""What DuckDB says of a query, in this program's words: names of its settings, its own types and its advice are
-of no use to who asked. What is not in the table below is told in general words."""
+"""Words of this program for what DuckDB says of a query: names of its settings, its own types and its advice
+are of no use to a client. What is not in the table below is put in general words."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _EXPRESSIONS = (
     r"missing [)\]]|invalid (?:character class|named capture|repetition|escape sequence|perl operator|UTF-8)|"
     r"no argument for repetition|bad repetition|trailing \\|unexpected \)|expression too big"
 )
-"""How complaints of its library of regular expressions begin."""
+"""Beginnings of complaints of DuckDB's library of regular expressions."""
 
 _WORDED: tuple[tuple[str, str], ...] = (
     # Names.
@@ -188,5 +188,5 @@ def own_words(detail: str) -> str | None:
 
 
 def general_words(name: str) -> str:
-    """Of an error by its name: what the engine says of it is not for clients."""
+    """General words for an error by its name: what the engine says of it is not for clients."""
     return f"{_GENERAL.get(name, _GENERAL['QUERY_FAILED'])} ({name})"

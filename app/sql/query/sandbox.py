@@ -31,18 +31,20 @@ from app.sql.query.sandbox_values import as_written, query_text, rows_and_types,
 
 LENGTH = struct.Struct(">I")
 MEMORY_MB = 256
-"""Of DuckDB's own, for each query."""
+"""Memory that DuckDB itself may use, for each query."""
 ADDRESS_SPACE_MB = 768
-"""On top of what the process has once it is warm: DuckDB's, the tables that it was sent and the answer."""
+"""Address space on top of what the process has once it is warm: DuckDB's, the tables that it was sent and the
+answer."""
 
 RESULT_BYTES_MAX = 32 * 2**20
-"""Of an answer's rows as JSON: what the server holds in memory for one query."""
+"""Bytes of an answer's rows as JSON, at most: what the server holds in memory for one query."""
 ROWS_IN_BLOB = 1000
 NICE = 5
 UTC = "UTC"
 USER_NAMES = ("user", "current_user", "session_user")
 OTHER_NAMES = ("current_role", "current_catalog", "current_schema")
-"""Of DuckDB's own role, catalog and schema, which nobody asks for. Unquoted, the last two are the session's."""
+"""Names of DuckDB's own role, catalog and schema, which no query is after. Unquoted, the last two are the
+session's."""
 
 SETTINGS = {
     "enable_external_access": "false",
@@ -158,7 +160,7 @@ def _blobs(rows: list[list[Any]]) -> dict[str, bytes]:
 
 
 def _duckdb_error(error: Exception) -> _Answer:
-    """Of the first line of DuckDB's message; the others are hints."""
+    """Answer for an error of DuckDB, by the first line of its message; the others are hints."""
     import duckdb
 
     message = str(error).split("\n", 1)[0]
@@ -228,7 +230,7 @@ def _confine() -> None:
 
 
 def main() -> None:
-    """Until the server goes away."""
+    """Answer queries until the server goes away."""
     os.environ.clear()
     # Both libraries would import it if they could: half a second for something that is never used here.
     sys.modules["pandas"] = None  # type: ignore[assignment]

@@ -34,7 +34,7 @@ from rebalance.hosting.child import environment, guarded_command
 log = structlog.get_logger(__name__)
 
 START_TIMEOUT_S = 20.0
-"""For a new process, on top of what the query itself may take."""
+"""Time that a new process has to start, on top of what the query itself may take."""
 SHOWN_CHARS_MAX = 1000
 ENVIRONMENT = {"PATH": "/usr/bin:/bin", "LANG": "C.UTF-8"}
 """All that a sandbox gets to know of this machine."""
@@ -106,14 +106,14 @@ class SandboxPool:
 
     @property
     def queries(self) -> tuple[QueryEntry, ...]:
-        """What runs, and then who waits, in the order of their turns."""
+        """Queries that run, and then those that wait, in the order of their turns."""
         now_s = time.monotonic()
         entries = [self._entry(ticket, 0, now_s) for ticket in self._line.running]
         waiting = enumerate(self._line.waiting(), start=1)
         return (*entries, *(self._entry(ticket, position, now_s) for position, ticket in waiting))
 
     def position(self, statement_id: str) -> int | None:
-        """Of a logged statement whose query waits; None when it does not."""
+        """Position in line of a logged statement whose query waits, from 1; None when it does not wait."""
         waiting = enumerate(self._line.waiting(), start=1)
         ids = ((position, self._turns[ticket.number].statement_id) for position, ticket in waiting)
         return next((position for position, running_id in ids if running_id == statement_id), None)
@@ -303,7 +303,7 @@ class _Sandbox:
 
 
 def _lost(sandbox: _Sandbox, error: Exception) -> StatementError:
-    """Why a process ended by itself: memory, unless it has never run."""
+    """Error for a process that ended by itself: it lacked memory, unless it was never ready."""
     log.warning("a sandbox ended by itself", ready=sandbox.is_ready, reason=str(error))
     if not sandbox.is_ready:
         return _not_started()

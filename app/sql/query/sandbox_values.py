@@ -22,7 +22,7 @@ from parser.time_zones import offset_minutes
 BIGINT_MAX = 2**63 - 1
 DECIMAL_DIGITS_MAX = 38
 INTERVAL = "interval"
-"""Of a column whose values decide which of the two interval types it has: DuckDB's is both."""
+"""Type of a column whose values decide which of the two interval types it has: DuckDB's is both."""
 
 Convert = Callable[[Any], Any]
 
@@ -47,7 +47,7 @@ class WireType:
     convert: Convert
     is_cast: bool = False
     zone: str = ""
-    """Of the clock that instants are shown by; empty: the session's."""
+    """Time zone of the clock that instants are shown by; empty: the session's."""
 
     def text_of(self, column: str) -> str:
         """A clock that goes back shows an hour twice, of which drivers mean the first; the second is told by
@@ -81,7 +81,7 @@ def as_written(wire: WireType, name: str, zone: str) -> WireType:
 
 
 def wire_type(kind: Any) -> WireType:
-    """Of a ``DuckDBPyType``. What clients have no type for is text."""
+    """Wire type of a ``DuckDBPyType``. What clients have no type for is text."""
     name = str(kind)
     if name == "JSON":
         return WireType("json", name, _same)
@@ -179,7 +179,7 @@ def _date(text: str) -> str:
 
 
 def _clock(digits: int) -> Convert:
-    """With ``digits`` of a second; an offset keeps its minutes."""
+    """Converter of times of day to ``digits`` of a second; an offset without minutes gets ``:00``."""
 
     def clock(text: str) -> str:
         match = _CLOCK.fullmatch(text)
@@ -206,8 +206,8 @@ _zoned = _timestamp(6)
 
 
 def _timestamp_with_zone(text: str) -> str:
-    """In the session's zone, which is written as an offset: a name would be ambiguous for an hour each
-    autumn."""
+    """Write a time in the session's zone, which is written as an offset: a name would be ambiguous for an hour
+    each autumn."""
     offset = _OFFSET.search(text)
     if offset is None:
         raise OverflowError(f"{text} is not a time that SQL clients can take")
@@ -267,7 +267,8 @@ def _days(text: str) -> str:
 
 
 def _inner(kind: Any) -> WireType:
-    """Of a part of a nested value. An interval there is text: the rows are not looked through for its kind."""
+    """Wire type of a part of a nested value. An interval there is text: the rows are not looked through for its
+    kind."""
     if kind.id == INTERVAL:
         return WireType("varchar", "VARCHAR", _same, is_cast=True)
     return wire_type(kind)

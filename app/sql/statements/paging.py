@@ -17,7 +17,7 @@ def page_token(subject: str, offset: int) -> str:
 
 
 def page_offset(subject: str, token: str | None) -> int:
-    """Where the page begins; the beginning without a token. Raises RefusedError for a token of another list."""
+    """Offset at which the page begins; 0 without a token. Raises RefusedError for a token of another list."""
     if token is None:
         return 0
     try:

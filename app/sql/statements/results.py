@@ -14,7 +14,7 @@ from catalog.core.statement_batch import ExecutedStatement
 from catalog.core.zone import ZoneId
 
 HELD = "held"
-"""Of the head of a logged result: ``ResultSet.held``."""
+"""Key of ``ResultSet.held`` in the head of a logged result."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +31,7 @@ TIMESTAMP, JSON = ResultType("timestamp(3)"), ResultType("json")
 
 
 def timestamp_text(at_ms: int) -> str:
-    """As clients read it: UTC, with milliseconds."""
+    """Write a time as clients read it: UTC, with milliseconds."""
     moment = datetime.fromtimestamp(at_ms // 1000, UTC)
     return f"{moment:%Y-%m-%d %H:%M:%S}.{at_ms % 1000:03d}"
 
@@ -66,8 +66,8 @@ class ResultSet:
 
 @dataclass(frozen=True, slots=True)
 class SessionContext:
-    """What a client said of its session; ``catalog`` and ``schema`` qualify unqualified names. ``time_zone`` is
-    a name or an offset as ``+01:00``: timestamps with a zone are shown in it."""
+    """Session as its client describes it; ``catalog`` and ``schema`` qualify unqualified names. ``time_zone``
+    is a name or an offset as ``+01:00``: timestamps with a zone are shown in it."""
 
     user: str = ""
     catalog: str = "zonekeeper"
@@ -88,7 +88,7 @@ class StatementEngine(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class StatementResult:
-    """What one statement did. ``n`` counts from 1.
+    """Result of one statement that changes the catalog. ``n`` counts from 1.
 
     ``zone_id`` is the zone whose data may move by it: None when there is no such zone, and for a statement that
     changed the catalog but no zone (a table, the default), for which nothing has to be waited for.
@@ -123,7 +123,7 @@ class StatementResult:
 
 @dataclass(frozen=True, slots=True)
 class QueryResult:
-    """What one question of a script was answered; its JSON has the fields of a change, and the rows."""
+    """Answer to one question of a script; its JSON has the fields of a change, and the rows."""
 
     n: int
     sql: str
@@ -145,12 +145,12 @@ def _json(
 
 
 def shown_warnings(warnings: Sequence[StatementWarning]) -> list[dict[str, str]]:
-    """As every answer has them."""
+    """Write warnings as every answer has them."""
     return [{"name": warning.name, "message": warning.message} for warning in warnings]
 
 
 class ShownResult(Protocol):
-    """What one statement of a script came to, of whatever kind: all that is done with it is showing it."""
+    """Result of one statement of a script, of whatever kind: all that is done with it is showing it."""
 
     def to_json(self) -> dict[str, Any]: ...
 

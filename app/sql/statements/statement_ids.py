@@ -1,4 +1,4 @@
-"""Under which ids the DDL of a logged statement goes into the catalog's history.
+"""Ids under which the DDL of a logged statement goes into the catalog's history.
 
 A context variable, because between the log (outermost) and the commit (innermost, in the worker thread) lie
 engines that need not know of it: whatever runs inside ``numbered`` commits under ids that the log can find
@@ -40,6 +40,6 @@ def next_statement_id() -> str:
 
 
 def current_statement_id() -> str:
-    """Of the logged statement that runs; empty outside of ``numbered``."""
+    """Id of the logged statement that runs; empty outside of ``numbered``."""
     parts = _CURRENT.get()
     return parts.statement_id if parts is not None else ""

@@ -54,7 +54,7 @@ class QueryClient:
 
     @property
     def network(self) -> str:
-        """What is counted as one address."""
+        """Network of the address, which is counted as one address."""
         return network_of(self.address)
 
     @property
@@ -63,7 +63,7 @@ class QueryClient:
         return self if self.principal is None else self.principal
 
     def is_within(self, caller: Caller) -> bool:
-        """Whether the query is the caller's, and was run with no broader scope than the caller has."""
+        """True if the query is the caller's, and was run with no broader scope than the caller has."""
         return self.principal == caller.principal and is_within(self.scope, caller.scope)
 
 
@@ -160,7 +160,7 @@ class QueryLine:
         return tuple(self._running.values())
 
     def waiting(self) -> tuple[Ticket, ...]:
-        """In the order in which they would begin if each place became free at once."""
+        """Queries that wait, in the order in which they would begin if each place became free at once."""
         if self._order is None:
             self._order = self._ahead()
         return self._order
@@ -214,7 +214,8 @@ class QueryLine:
 
 RUNNING_MAX = 64
 OF_CLIENT_MAX = 24
-"""What has begun holds its statements and their results in memory."""
+"""Statements of one user that run at once, at most: each that has begun holds its text and its results in
+memory."""
 WAITING_MAX = 1_000
 
 
@@ -226,7 +227,7 @@ def statement_limits(running_max: int = RUNNING_MAX, waiting_max: int = WAITING_
 
 
 class StatementTurn:
-    """Of one statement, from its acceptance to its end. ``number`` grows with each that is accepted;
+    """Turn of one statement, from its acceptance to its end. ``number`` grows with each that is accepted;
     ``has_waited``: it did not begin at once."""
 
     def __init__(self, line: StatementLine, number: int) -> None:
@@ -241,12 +242,12 @@ _ACCEPTED: ContextVar[StatementTurn | None] = ContextVar("accepted statement", d
 
 
 def accepted(turn: StatementTurn) -> AbstractContextManager[None]:
-    """What is run inside the block has this turn already."""
+    """Give this turn to all that is run inside the block, so that it does not arrive again."""
     return holding(_ACCEPTED, turn)
 
 
 def has_waited() -> bool:
-    """Whether what runs here was accepted, and waited for its turn: it is not to be refused any more."""
+    """True if what runs here was accepted, and waited for its turn: it is not to be refused any more."""
     turn = _ACCEPTED.get()
     return turn is not None and turn.has_waited
 
@@ -299,7 +300,7 @@ class StatementLine:
             self.leave(turn)
 
     def position(self, turn: StatementTurn) -> int | None:
-        """How many came before it and wait still, and itself; None when it does not wait."""
+        """Number of statements that came before it and wait still, and itself; None when it does not wait."""
         if turn.is_over or turn.begins.is_set():
             return None
         return sum(other.number <= turn.number for other in self._turns.values() if not other.begins.is_set())

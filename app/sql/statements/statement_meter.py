@@ -37,7 +37,7 @@ _WORDS: tuple[tuple[type | tuple[type, ...], str], ...] = (
 
 
 def kind_of(statement: Statement) -> str:
-    """As people call it: the first words of the statement."""
+    """Kind of a statement as people call it: its first words."""
     if isinstance(statement, Ddl):
         return kind_of_type(type(statement.command))
     return next((word for types, word in _WORDS if isinstance(statement, types)), OTHER)

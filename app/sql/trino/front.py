@@ -67,7 +67,7 @@ Progress = Callable[[ZoneId, int], Mapping[str, Any]]
 
 
 def is_ddl(sql: str) -> bool:
-    """By the first word that is no comment."""
+    """True if the text is a change, by its first word that is no comment."""
     return first_words(sql, 1) in CHANGES
 
 
@@ -148,7 +148,8 @@ async def _converged(
 
 
 def _with_total(progress: Progress, result: ResultSet) -> Progress:
-    """Before a new zone's intent is published its progress knows no partitions; the statement does."""
+    """Progress with the statement's own number of partitions as long as a new zone's progress knows none: its
+    intent is not published yet."""
     total = ((result.effect or {}).get("params") or {}).get("partitions", 0)
 
     def with_total(zone_id: ZoneId, version: int) -> Mapping[str, Any]:
@@ -195,7 +196,8 @@ class Page:
 
 @dataclass(frozen=True, slots=True)
 class _Reading:
-    """What a POST asks for: a statement, by ``describer`` if not by the engine, or nothing but ``page``."""
+    """Reading of a POST: it asks for a statement, by ``describer`` if not by the engine, or for nothing but
+    ``page``."""
 
     sql: str
     describer: PreparedDescriber | None = None
@@ -316,8 +318,8 @@ class TrinoFront:
         return await self._first(row, base, is_kept=is_ddl(sql))
 
     async def _refused(self, sql: str, error: StatementError, base: str) -> Page:
-        """What was refused before it ran is logged with its error, so that every server can answer for it. Of
-        its text, which may not have been understood, the first word."""
+        """Log what was refused before it ran with its error, so that every server can answer for it; return the
+        first page. Of its text, which may not have been understood, the first word is logged."""
 
         async def refuse(_: RunningJob) -> LoggedOutcome:
             raise error
@@ -418,8 +420,8 @@ def _controlled(control: Control, session: TrinoSession, base: str) -> Page:
 
 
 def _first_page(answer: str, base: str) -> dict[str, Any]:
-    """Of what has no effect here, or cannot be logged: every server tells the last page from its id, which
-    ends in the name of a ControlKind or ErrorKind."""
+    """First page of what has no effect here, or cannot be logged: every server knows the last page from its id,
+    which ends in the name of a ControlKind or ErrorKind, and for USE in catalog and schema after it."""
     row = StatementRow(f"{uuid.uuid4().hex}-{answer}", TRINO, StatementState.RUNNING)
     return page_body(row, base, None, 1)
 
@@ -442,6 +444,6 @@ def _last_page(unlogged: re.Match[str], base: str) -> Page:
 
 
 def _used(catalog: str, schema: str) -> dict[str, str]:
-    """Of each page: JDBC's driver believes the last one."""
+    """Headers of each page of USE: JDBC's driver believes the last one."""
     named = {"X-Trino-Set-Catalog": catalog} if catalog else {}
     return {**named, "X-Trino-Set-Schema": schema}

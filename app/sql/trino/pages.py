@@ -127,7 +127,7 @@ def page_body(
 
 
 def page_count(row: StatementRow) -> int:
-    """How many pages of rows a statement that is over has; one that failed has none."""
+    """Number of pages of rows that a statement that is over has; 0 for one that failed."""
     if row.error is not None or not row.heads:
         return 0
     return -(-int(row.heads[0].get("row_count", 0)) // ROWS_IN_PAGE)

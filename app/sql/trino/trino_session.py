@@ -42,7 +42,7 @@ from parser.select import QueryDialect, TooManyStepsError
 from parser.text import DEFAULT_LIMITS, NEVER, ScriptLimits, StopFlag
 
 PARAMETER_TOKENS_MAX = 10_000
-"""Of all the values of one statement."""
+"""Tokens of all the values of one statement together, at most."""
 
 
 _DIALECT = QueryDialect()
@@ -170,7 +170,7 @@ def _pieces(sql: str, limits: ScriptLimits = DEFAULT_LIMITS, stop: StopFlag = NE
 
 
 def _tokens(sql: str, limits: ScriptLimits = DEFAULT_LIMITS, stop: StopFlag = NEVER) -> list[Token]:
-    """Of all statements, at their places in the whole text; semicolons are none of them."""
+    """Tokens of all statements, at their places in the whole text; semicolons are none of them."""
     return [
         Token(token.token_type, token.text, 1, 1, piece.offset + token.start, piece.offset + token.end)
         for piece in _pieces(sql, limits, stop)
@@ -455,7 +455,7 @@ _TYPE_BYTES = {
     **dict.fromkeys(("time with time zone", "timestamp with time zone"), 8),
     "uuid": 16,
 }
-"""Of the fixed-size types; the others have size 0 in this protocol."""
+"""Bytes of the fixed-size types; the others have size 0 in this protocol."""
 
 
 class PreparedDescriber:
@@ -481,6 +481,7 @@ class PreparedDescriber:
 
 
 def _described(column: AnswerColumn) -> tuple[object, ...]:
-    """Which table a column came from is left out: it may be the result of any expression."""
+    """Row that describes a column. The table that it came from is left out: it may be the result of any
+    expression."""
     kind = column.type.value
     return column.name, "", "", "", kind, _TYPE_BYTES.get(type_signature(kind)["rawType"], 0), False

@@ -56,7 +56,7 @@ _OF_TABLES = (
     *("information_schema.tables", "information_schema.columns"),
     *("system.jdbc.tables", "system.jdbc.columns"),
 )
-"""In these are the tables of the catalog as well."""
+"""Relations that list the tables of the catalog as well."""
 _QUOTED = frozenset({"varchar", "date", "time", "timestamp"})
 _NUMBERS = frozenset({"bigint", "integer", "smallint", "tinyint", "real", "double", "decimal"})
 
@@ -99,7 +99,7 @@ def _of_catalog(table: Table) -> SystemView:
 
 
 def _folded(name: str) -> str:
-    """As clients of the protocol expect names that were not quoted."""
+    """Fold a name as clients of the protocol expect names that were not quoted."""
     return name.lower() if name.isupper() else name
 
 
@@ -174,7 +174,7 @@ def _jdbc_columns(tables: Sequence[SystemView]) -> Iterable[tuple[Any, ...]]:
 
 
 def _jdbc_type(kind: str) -> tuple[int, int | None, int]:
-    """Its number, the size of a column, and its decimal digits."""
+    """Number of the type in JDBC, the size of a column, and its decimal digits."""
     known = _JDBC_TYPES.get(kind)
     if known is not None:
         return *known, 0

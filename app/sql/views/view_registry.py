@@ -1,4 +1,4 @@
-"""What a system view is, and the registry of all of them: names are found here, rows become Arrow streams."""
+"""System views, and the registry of all of them: names are resolved here, rows become Arrow streams."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ from parser.queries import QueryName
 
 CATALOG = "ZONEKEEPER"
 CLIENTS_CATALOG = "SYSTEM"
-"""Where drivers look for ``jdbc`` and ``metadata``."""
+"""Catalog where drivers look for ``jdbc`` and ``metadata``."""
 SCHEMA = "SYSTEM"
 TABLES_SCHEMA = "PUBLIC"
-"""Where the tables of the catalog stand."""
+"""Schema where the tables of the catalog stand."""
 SCHEMAS = (SCHEMA, TABLES_SCHEMA, "INFORMATION_SCHEMA", "JDBC", "METADATA")
 EVENTS = "EVENTS"
 AUDIT = "AUDIT"
@@ -70,7 +70,7 @@ class SystemView:
 
     @property
     def is_short(self) -> bool:
-        """It has few rows however many zones there are: about the views, the queries or the alerts."""
+        """True if it has few rows however many zones there are: about the views, the queries or the alerts."""
         return self.schema != SCHEMA or self.name in (SQL_QUERIES, ALERTS, "SNAPSHOT")
 
 

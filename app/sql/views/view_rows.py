@@ -41,7 +41,7 @@ from rebalance.store.core.exchange_record import EventName, ExchangeRecord, Phas
 def whole_state(
     partition: PartitionId, view: PartitionView, snapshot: SystemSnapshot
 ) -> tuple[str, int | None]:
-    """Of a partition as a whole, and since when it is so."""
+    """State of a partition as a whole, and since when it is so, in milliseconds."""
     state = global_state(view, snapshot.alive)
     return shown_state(partition, state, snapshot.since_ms(partition), snapshot.silence)
 
@@ -301,8 +301,9 @@ def _phase(phase: PhaseTime) -> dict[str, object]:
 
 
 def store_copy_rows(snapshot: SystemSnapshot) -> Iterator[Row]:
-    """As each server itself says. POSITION: of the newest record that it has; FILLED_TO: up to where it has all
-    of them. A server that did not answer has one row, with the REASON."""
+    """Yield rows of copies as each store server itself reports them. POSITION: of the newest record that it
+    has; FILLED_TO: up to where it has all of them. A server that did not answer has one row, with the
+    REASON."""
     names = _zone_names(snapshot)
     for server in snapshot.store_copies:
         if server.copies is None:

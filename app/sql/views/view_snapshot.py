@@ -63,19 +63,19 @@ class SystemSnapshot:
     queries: tuple[QueryEntry, ...] = ()
     given_up: threading.Event = field(default_factory=threading.Event)
     ownership: StoreOwnership | None = None
-    """Of store zones, where it was read already."""
+    """Ownership of store zones, where it was read already."""
     alerts: tuple[Alert, ...] = ()
-    """As this server judges them."""
+    """Alerts as this server judges them."""
     store_copies: tuple[ServerCopies, ...] = ()
-    """What each store server says; empty when no view needs it."""
+    """Copies that each store server reports; empty when no view needs them."""
     seen: frozenset[ZoneId] | None = None
     """The zones that whoever asks may see; None: all, those that are gone as well."""
     silence: MetastoreSilence | None = None
-    """Of the metastore; None: partitions are as the keyspace says."""
+    """Silence of the metastore; None: partitions are as the keyspace says."""
     since_ms: Callable[[PartitionId], int | None] = lambda _: None
     """See ``PartitionSight``."""
     sees_system: bool = True
-    """Whether whoever asks may know who has drained a node, and why."""
+    """True if the caller may know who has drained a node, and why."""
 
     def checkpoint(self) -> None:
         """Called in loops: a thread cannot be stopped from outside. Raises ReadCancelledError."""
@@ -147,7 +147,7 @@ class SystemSnapshot:
             yield number, view
 
     def partition_bytes(self, zone: Zone) -> npt.NDArray[np.int64]:
-        """What a copy of each partition takes on disk, as its leader's node last said: int64 [P], 0: not
+        """Bytes that a copy of each partition takes on disk, as its leader's node last said: int64 [P], 0: not
         known."""
         sizes = np.zeros(zone.partitions, dtype=np.int64)
         for number in range(zone.partitions):
@@ -160,7 +160,7 @@ class SystemSnapshot:
 
 
 async def _no_copies() -> tuple[ServerCopies, ...]:
-    """Where there are no store servers to be asked."""
+    """Return no copies: there are no store servers to be asked."""
     return ()
 
 

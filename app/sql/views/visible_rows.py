@@ -1,5 +1,5 @@
-"""What a caller may ask, and which rows of the answer it may see: before any query engine has them, so that no
-count and no sum tells of a zone that is hidden."""
+"""Rules of what a caller may ask, and which rows of the answer it may see: before any query engine has them, so
+that no count and no sum tells of a zone that is hidden."""
 
 from __future__ import annotations
 
@@ -37,19 +37,19 @@ from catalog.core.zone import ZoneId
 from parser.queries import ExplainPartition, Show, Statement
 
 Asked = Mapping[str, Need | None]
-"""What SHOW, EXPLAIN or a query ask for, by its name in the tables of privileges, and what that needs; nothing
+"""Questions of SHOW, EXPLAIN or a query, by their names in the tables of privileges, and what each needs; None
 where rows alone are left out."""
 
 
 def asked_by(statement: Statement) -> Asked:
-    """Of anything but changes, CALL and queries."""
+    """Questions of a statement that is no change, no CALL and no query."""
     if isinstance(statement, Show):
         return {statement.kind.value: QUESTIONS[statement.kind]}
     return {EXPLAIN_PARTITION: None} if isinstance(statement, ExplainPartition) else {}
 
 
 def asked_of(views: Iterable[SystemView]) -> Asked:
-    """By a query; of the views that are about the installation."""
+    """Questions of a query, one for each of its views that are about the installation."""
     return {view.name: VIEWS[view.name] for view in views if view.schema == SCHEMA}
 
 
@@ -95,8 +95,8 @@ class Permit:
 
     @property
     def shown(self) -> str:
-        """What an answer shows, as ``access_tokens.scope_text``: whoever reads it later needs that. What shows
-        more of it counts where it was held."""
+        """Scope of what an answer shows, as ``credentials.scope_text`` writes it: a later reader of the answer
+        needs that. What shows more of it counts where it was held."""
         caller, grants = self.caller, self.catalog.grants
         if caller is None:
             return ""

@@ -96,7 +96,7 @@ class Permit:
     @property
     def shown(self) -> str:
         """Scope of what an answer shows, as ``credentials.scope_text`` writes it: a later reader of the answer
-        needs that. What shows more of it counts where it was held."""
+        needs it. Privileges that show more (``SHOWS_MORE``) are in it where the caller holds them."""
         caller, grants = self.caller, self.catalog.grants
         if caller is None:
             return ""

@@ -69,8 +69,8 @@ KEYS_PER_CHANGE = 5_000
 
 @dataclass(eq=False)
 class Founder:
-    """Founder of a group from what one node has of one partition. Methods raise MemberUnavailableError,
-    CallFailedError, SourceLostError, CopyFailedError, OSError; a repeat comes to the same."""
+    """Founder of one partition's group on one node. Methods raise MemberUnavailableError, CallFailedError,
+    SourceLostError, CopyFailedError, OSError; a repeat comes to the same."""
 
     partition: PartitionId
     node: str

@@ -153,7 +153,8 @@ class EtcdMember:
 
     def __post_init__(self) -> None:
         self.errors = 0
-        """Number of times in a row that the process ended by itself with an error soon after its start."""
+        """Number of times in a row that the process ended by itself with an error; a run of more than
+        HEALTHY_AFTER_S begins the count anew."""
         self._guard: MemberGuard = self.guard or NoGuard()
         self._fenced = ""
         """Reason why the guard did not let the process start, or ended it; empty: neither."""

@@ -27,7 +27,7 @@ from rebalance.core.causes.cause import Cause
 from rebalance.core.keyspace.records import DISK_FULL_SHARE
 
 STALE_S = 15.0
-"""Nothing begins to fire and nothing is resolved by a mirror that is older."""
+"""Age of the mirror, in seconds, above which it does not make an alert fire, and does not resolve one."""
 
 
 class Severity(Enum):
@@ -83,7 +83,7 @@ class AlertRow:
 
     @property
     def page(self) -> str:
-        """Of the runbook, from the root of the repository."""
+        """Path of the alert's page in the runbook, from the root of the repository."""
         return f"docs/runbook/{self.name}.md"
 
     def findings(self, facts: InstallationFacts) -> Findings | None:
@@ -299,7 +299,7 @@ LEVEL_ROWS = (
         part=InstallationPart.SERVER,
     ),
 )
-"""What servers judge, at most ``LEVEL_ROWS_MAX``."""
+"""Rows that servers judge, at most ``LEVEL_ROWS_MAX``."""
 LEVEL_ROWS_MAX = 16
 """Twelve of parts of the installation, and four of replicas: one that is missing, broken or on a server that is
 down calls for a remedy of its own, and says nothing of the others."""
@@ -308,12 +308,13 @@ BY_NAME: Mapping[str, AlertRow] = {row.name: row for row in LEVEL_ROWS}
 
 
 def findings_of(facts: InstallationFacts) -> dict[str, Findings | None]:
-    """Of all level conditions, by name."""
+    """Return what each level condition finds, by name; None: unknown."""
     return {row.name: row.findings(facts) for row in LEVEL_ROWS}
 
 
 def for_ms(name: str, divisor: float = 1.0) -> int:
-    """How long the condition holds before its alert fires. ``divisor`` shortens all times alike."""
+    """Milliseconds for which the condition holds before its alert fires. ``divisor`` shortens all times
+    alike."""
     return round(BY_NAME[name].for_s * 1_000 / divisor)
 
 

@@ -46,13 +46,13 @@ JUDGE_S = 5.0
 JUDGE_LEAST_S = 0.5
 LEASE_S = 10
 STUCK_SHOWN_MAX = 20
-"""So many operations that are stuck have a series each."""
+"""Number of stuck operations that have a series each: those that have stood still for longest."""
 
 Sent = Callable[[tuple[Alert, ...]], Awaitable[None]]
 
 
 async def _until_lost() -> None:
-    """What the holder of the lease does is done by ``look``."""
+    """Wait until cancelled: the work of the lease's holder is done by ``look``."""
     await asyncio.Event().wait()
 
 
@@ -81,11 +81,11 @@ class AlertWatch:
         self._alerts: Alerts = {}
         self._has_adopted = False
         self.judged_ms = 0
-        """When it judged last; 0: not yet."""
+        """Unix time of the last judgement, in milliseconds; 0: there was none yet."""
 
     @property
     def alerts(self) -> list[Alert]:
-        """As they were judged last, what fires first."""
+        """Alerts as they were judged last, in the order of ``shown_order``: firing ones first."""
         return shown_order(self._alerts.values())
 
     @property
@@ -96,7 +96,7 @@ class AlertWatch:
         return ended(kept, self._alerts.values())
 
     async def run(self) -> None:
-        """Until cancelled."""
+        """Campaign for the sender's lease, and look every few seconds, until cancelled."""
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._leadership.run(_until_lost), name="sender's lease")
             while True:
@@ -104,7 +104,8 @@ class AlertWatch:
                 await asyncio.sleep(self._pause_s)
 
     async def look(self) -> None:
-        """Once: reads the facts, judges, and stores and sends where that is this server's turn."""
+        """Look once: read the facts and judge them; store the alerts and send them if that is this server's
+        turn."""
         facts = await self.facts()
         self._adopt()
         before, now_ms = self._alerts, time.time_ns() // 1_000_000

@@ -75,7 +75,7 @@ RELAY_LATE_S = 30.0
 
 
 def _whole(holds: object, text: str) -> Findings:
-    """Of the installation as a whole."""
+    """Return one finding for the installation as a whole, if ``holds``."""
     return {(): text} if holds else {}
 
 

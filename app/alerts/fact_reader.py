@@ -59,12 +59,13 @@ class MetastoreHearing:
         self._back_s = None
 
     def is_fresh(self, now_s: float, age_s: float) -> bool:
-        """It has answered a question that is not older than ``age_s``."""
+        """True if the metastore has answered a question that is not older than ``age_s``, and is not silent
+        since then."""
         is_young = self._heard_s is not None and now_s - self._heard_s <= age_s
         return is_young and self._silent_since_s is None
 
     def unknown_since_s(self, now_s: float) -> float | None:
-        """From when on nobody can tell whether what was seen last is still so; None: it is known."""
+        """Time from which it is unknown whether what was seen last still holds; None: it is known to hold."""
         if self._back_s is not None and now_s - self._back_s >= SETTLE_S:
             self._silent_since_s = self._back_s = None
         return self._silent_since_s
@@ -73,7 +74,8 @@ class MetastoreHearing:
 ANSWER_S = 2.0
 """A store that takes longer does not answer."""
 SEEN_S = 1.0
-"""For so long the mirror is waited for."""
+"""Seconds for which the mirror is awaited, and the newest key of the metastore, and after which an answer is no
+longer fresh."""
 
 
 @dataclass(eq=False)
@@ -138,9 +140,9 @@ class FactReader:
         )
 
     async def unknown_since_ms(self) -> int | None:
-        """Since when nobody can tell whether what the mirror shows is so, Unix: the metastore was heard last
-        then, or the server was started, and since it was heard again it has not settled. None: it has answered
-        within a second."""
+        """Unix time, in milliseconds, from which it is unknown whether what the mirror shows still holds: the
+        metastore was heard last then, or the server was started, and since it was heard again it has not
+        settled. None: it has answered within a second."""
         now_s = asyncio.get_running_loop().time()
         if not self._hearing.is_fresh(now_s, SEEN_S):
             await self._heard([], SEEN_S)

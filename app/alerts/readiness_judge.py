@@ -1,4 +1,5 @@
-"""What is out of order in an installation: a pure function of the facts that alerts are judged by.
+"""The judge of what is out of order in an installation: a pure function of the facts that alerts are judged
+by.
 
 Readiness, ``zonectl status``, ``zonectl doctor`` and the console's Overview tell what this says. Each condition
 of an alert is told from its first moment on, and for as long as its alert fires.
@@ -26,7 +27,8 @@ OF_LOST, OF_SHORT = "PartitionWithoutMajority", "ReplicasMissing"
 ALERTS_OF = {Cause.PARTITION_LOST: OF_LOST, Cause.QUORUM_EXCEEDS_DATA_NODES: OF_SHORT}
 """Causes of zones without an alert of their own: the one that counts them among others."""
 LATE_S = 30.0
-"""What has waited this long is reported: a placement on Spark takes seconds, its start up to twenty."""
+"""Seconds of waiting from which a zone is reported: a placement on Spark takes seconds, the start of Spark up
+to twenty."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +63,7 @@ def with_state(body: Mapping[str, Any], degraded: list[Degraded]) -> dict[str, A
 
 
 def of_zones(body: Mapping[str, Any], zones: Collection[Zone]) -> dict[str, Any]:
-    """As if there were no zones but these."""
+    """Reduce the body of ``/readyz`` to these zones, as if there were no others."""
     ids = {zone.name: zone.zone_id for zone in zones}
     lost, queue = [each for each in body["lost_partitions"] if each["zone"] in ids], body["queue"]
     if queue["zone_id"] not in ids.values():
@@ -109,8 +111,8 @@ def _dated(cause: DegradedCause, going_on: Alerts) -> DegradedCause:
 def _texts(
     row: AlertRow, facts: InstallationFacts, alerts: Iterable[Alert], apart: Collection[str]
 ) -> dict[Labels, str]:
-    """What is so now, and what fires whether that can be told now or not, but for what is told of the zones of
-    ``apart`` in other words."""
+    """Texts by labels: of what holds now, and of what fires, even if it is unknown whether that still holds.
+    Zones of ``apart`` are left out, because other causes report them."""
     firing = {
         alert.labels: alert.text
         for alert in alerts
@@ -123,7 +125,7 @@ def _texts(
 
 
 def _without_alert(facts: InstallationFacts) -> Iterator[DegradedCause]:
-    """What is told beside the conditions of alerts."""
+    """Yield what is out of order beside the conditions of alerts."""
     if facts.not_agreed:
         yield DegradedCause(InstallationPart.METASTORE, Cause.METASTORE_UNAVAILABLE, facts.not_agreed)
     if facts.metastore == OK:

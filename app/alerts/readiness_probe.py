@@ -35,7 +35,7 @@ NO_CONTROLLER = EngineRecord(UNKNOWN, "no controller leads")
 
 
 def controller_name() -> str:
-    """Of a controller in this process, which may be a server's."""
+    """Name of a controller in this process, which may be a server's."""
     return f"{platform.node()}/{os.getpid()}"
 
 
@@ -174,5 +174,6 @@ def _failures(of: Background | ProcessRecord, troubles: Iterable[Trouble]) -> di
 
 
 def _age_s(waiting: WaitingZone | None) -> float:
-    """Of the leader's oldest waiting zone, by this machine's clock."""
+    """Seconds for which the leader's oldest waiting zone has waited, by this machine's clock; 0.0: none
+    waits."""
     return round(max(time.time() - waiting.since_ms / 1_000, 0.0), 1) if waiting is not None else 0.0

@@ -1,4 +1,4 @@
-"""What is shown of alerts, and to whom: those of a zone to who may see the zone."""
+"""Alerts as they are shown, and to whom: those of a zone to users who may see the zone."""
 
 from __future__ import annotations
 
@@ -43,7 +43,8 @@ def seen_alerts(alerts: Iterable[Alert], zones: Mapping[str, ZoneId] | None) -> 
 
 
 def is_seen(labels: Mapping[str, str], names: Collection[str], ids: Collection[ZoneId]) -> bool:
-    """Whether what ``labels`` name is shown to somebody who may see these zones."""
+    """Check that the zone or the operation in ``labels``, if there is one, is of a zone in ``names`` or
+    ``ids``, which are those that the user may see."""
     if "zone" in labels:
         return labels["zone"] in names
     operation = parse_operation_id(labels.get("operation", ""))

@@ -17,7 +17,7 @@ from rebalance.metastore.mirror import KeyspaceMirror
 from rebalance.ports.metastore import Metastore
 
 SEEN_S = 2.0
-"""Whoever changes one waits so long for this server to see it."""
+"""Seconds that a change of a silence waits at most for this server to see it."""
 LABEL_NAMES = tuple(sorted({row.label for row in BY_NAME.values() if row.label}))
 
 
@@ -31,8 +31,8 @@ class Silences:
         self._keyspace = keyspace
 
     def now(self) -> tuple[Silence, ...]:
-        """Those that hold as far as this server has heard, the one that ends first first. What cannot be read
-        silences nothing."""
+        """Silences that hold as far as this server has heard, the one that ends first first. A record that
+        cannot be read silences nothing."""
         now_ms = utc_now_ms()
         items = (read(item, Silence.decode) for item in self._mirror.below(self._keyspace.silences))
         silences = (item for item in items if item is not None and not isinstance(item, Unreadable))
@@ -40,8 +40,8 @@ class Silences:
         return tuple(sorted(holding, key=lambda silence: (silence.until_ms, silence.subject)))
 
     async def begin(self, silence: Silence) -> Silence:
-        """In place of an earlier one of the same alerts, whose begin it keeps. Raises RefusedError where there
-        are too many already."""
+        """Begin a silence, in place of an earlier one of the same alerts, whose begin it keeps. Raises
+        RefusedError if there are too many already."""
         key = self._keyspace.silence(silence.silence_id)
         lease = await self._metastore.grant_lease(max(1, (silence.until_ms - silence.since_ms) // 1_000))
 

@@ -33,7 +33,7 @@ from rebalance.ports.metric_rows import NO_MEASURES, Measures, Metric
 TIME_HEADER = "Zonekeeper-Timestamp"
 SIGNATURE_HEADER = "Zonekeeper-Signature"
 ALERTS_MAX = 100
-"""Of one message; how many are left out is said."""
+"""Most alerts in one message, which gives the number of those that are left out."""
 HEARTBEAT = AlertGroup.MONITORING.value
 NEVER = "0001-01-01T00:00:00Z"
 
@@ -62,7 +62,7 @@ def messages(alerts: Iterable[Alert], url: str) -> list[WebhookMessage]:
 
 
 def heartbeat(now_ms: int, url: str) -> WebhookMessage:
-    """Whoever gets messages should miss it."""
+    """Make the message that is sent regularly, so that its receiver notices when it is missing."""
     labels = {"alertname": "Watchdog", "severity": Severity.NONE.value, "group": HEARTBEAT}
     beat = {
         "status": "firing",
@@ -134,7 +134,7 @@ log = structlog.get_logger(__name__)
 LIMIT_S = 5.0
 HEARTBEAT_S = 300.0
 REPEAT_S = 3_600.0
-"""What fires still is told again so often."""
+"""Seconds after which a message is sent again for alerts that still fire."""
 RETRY = Backoff(5.0, 300.0)
 
 

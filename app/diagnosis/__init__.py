@@ -1,1 +1,2 @@
-"""What is wrong with an installation: checks that decide, and probes that look without changing anything."""
+"""Diagnosis of an installation: checks that decide what is wrong, and probes that look without changing
+anything."""

@@ -73,8 +73,8 @@ def versions() -> Iterator[BundleEntry]:
 
 
 def settings(place: Place, environment: Mapping[str, str]) -> Iterator[BundleEntry]:
-    """Those of this process and of each that runs, as their environments have them, and what the data
-    directory keeps."""
+    """Settings of this process and of each process that runs, read from their environments, and the files of
+    STATE_FILES in the data directory."""
     found = {"this process": environment, **dict(_environments(place))}
     found = {name: _shown(each) for name, each in found.items()}
     yield BundleEntry("settings.json", json.dumps(found, indent=2))
@@ -108,8 +108,8 @@ def logs(place: Place) -> Iterator[BundleEntry]:
 
 
 def known_secrets(place: Place, environment: Mapping[str, str]) -> set[str]:
-    """By value: of the environments of this process and of those that run, and of files that hold nothing
-    else. What cannot be read is not known."""
+    """Values of secrets: from the environments of this process and of the processes that run, and from files
+    that hold nothing else. What cannot be read is left out."""
     found = secrets_in(environment).union(*(secrets_in(each) for _, each in _environments(place)))
     named = {name: Path(value) for name, value in environment.items() if name.endswith("_FILE") and value}
     files = [path for name, path in named.items() if is_secret(name.removesuffix("_FILE"))]
@@ -125,7 +125,8 @@ def known_secrets(place: Place, environment: Mapping[str, str]) -> set[str]:
 
 
 def _environments(place: Place) -> Iterator[tuple[str, Mapping[str, str]]]:
-    """Of the processes that run, by their names; one that cannot be read is left out."""
+    """Yield the environment of each process that runs, with the name of the process; one that cannot be read is
+    left out."""
     for name, pid in place.pids.items():
         with suppress(OSError):
             raw = Path(f"/proc/{pid}/environ").read_bytes()
@@ -161,7 +162,8 @@ KEYS_MAX = 200_000
 
 
 def answers(ask: Ask) -> Iterator[BundleEntry]:
-    """What the server says by itself. A route that it has not, or that is not for its user, is left out."""
+    """Answers of the server to the paths of ANSWERS. A route that the server does not have, or that its user
+    may not read, is left out."""
     for name, path in ANSWERS.items():
         answer = ask(path, CALL_S)
         if answer.status_code not in (HTTPStatus.OK, HTTPStatus.SERVICE_UNAVAILABLE):
@@ -226,7 +228,8 @@ def keyspace(members: Sequence[MetastoreMember], prefix: str) -> Iterator[Bundle
 
 
 def _keys(channel: Any, prefix: bytes) -> tuple[list[list[object]], bool]:
-    """At one revision; whether there are more."""
+    """Rows of the keys with ``prefix`` at one revision, read page by page until they are ``KEYS_MAX`` or more;
+    and True if keys are left."""
     start, end = prefix, prefix[:-1] + bytes([prefix[-1] + 1])
     rows: list[list[object]] = []
     revision = 0
@@ -274,15 +277,16 @@ def _statement(sql: str) -> str:
 
 
 COLLECTED_S, WRITTEN_S = 30.0, 45.0
-"""From the start of the process: until then parts are collected, and entries written."""
+"""Seconds from the start of the process after which no more parts are collected, and no more entries
+written."""
 LEAST_S = 10.0
 ENTRY_BYTES_MAX = 8 << 20
 TOTAL_BYTES_MAX = 90 << 20
-"""Of all entries before they are compressed, so that the file is smaller."""
+"""Limit of all entries together before they are compressed; the file is smaller."""
 
 
 Part = tuple[str, Callable[[], Iterable[BundleEntry]]]
-"""Its name, and what collects it."""
+"""Name of a part of the zip, and the function that collects its entries."""
 
 
 def collect(target: Target) -> bytes:

@@ -29,7 +29,7 @@ FILES_USED_WARN, FILES_USED_FAIL = 0.80, 0.95
 PROCESSES_WARN, PROCESSES_FAIL = 4_096, 1_024
 PYTHON_LEAST = (3, 11)
 OUT_OF_ORDER = "warn for what is a ticket, fail for what is a page"
-"""Of what the server's judge tells (``readiness_judge``)."""
+"""Threshold of the checks made of what the server's judge reports (``readiness_judge``)."""
 
 
 class CheckVerdict(IntEnum):
@@ -60,7 +60,7 @@ def worst(checks: Iterable[Check]) -> CheckVerdict:
 
 
 def report(checks: Sequence[Check]) -> dict[str, Any]:
-    """As JSON."""
+    """Return the checks and the worst verdict among them as JSON."""
     return {"verdict": worst(checks).name.lower(), "checks": [check.as_json() for check in checks]}
 
 
@@ -70,12 +70,12 @@ def check_of(name: str, value: str, threshold: str, verdict: CheckVerdict, actio
 
 
 def falling(number: float, warn: float, fail: float) -> CheckVerdict:
-    """Of what must not fall: WARN below ``warn``, FAIL below ``fail``."""
+    """Verdict on a number that must not fall: WARN below ``warn``, FAIL below ``fail``."""
     return CheckVerdict.FAIL if number < fail else CheckVerdict.WARN if number < warn else CheckVerdict.OK
 
 
 def rising(number: float, warn: float, fail: float) -> CheckVerdict:
-    """Of what must not rise: WARN from ``warn`` on, FAIL from ``fail`` on."""
+    """Verdict on a number that must not rise: WARN from ``warn`` on, FAIL from ``fail`` on."""
     return CheckVerdict.FAIL if number >= fail else CheckVerdict.WARN if number >= warn else CheckVerdict.OK
 
 
@@ -125,8 +125,8 @@ def fsync_time(path: str, seconds: Sequence[float]) -> Check:
 
 
 def skew_s(theirs: datetime, asked: datetime, answered: datetime) -> float:
-    """By how many seconds a clock is ahead of ours (negative: behind) that said ``theirs`` at a time from
-    ``asked`` to ``answered``: the least that both facts allow, 0.0 where they allow none."""
+    """Seconds by which a clock that said ``theirs`` at a time from ``asked`` to ``answered`` is ahead of ours
+    (negative: behind): the least difference that both facts allow, 0.0 if they allow that the clocks agree."""
     least = (theirs - answered).total_seconds()
     most = (theirs + DATE_AGE - asked).total_seconds()
     if least <= 0 <= most:
@@ -162,7 +162,8 @@ def certificate(what: str, begins: datetime, ends: datetime, now: datetime, acti
 
 
 def open_files(limits: Mapping[str, tuple[int, int | None]]) -> Check:
-    """By process its limit, and how many are open (None: not known)."""
+    """Check open files against their limits. ``limits``: by process its limit, and the number that is open
+    (None: not known)."""
 
     def judged(limit: int, used: int | None) -> CheckVerdict:
         share = (used or 0) / max(limit, 1)

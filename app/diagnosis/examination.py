@@ -62,7 +62,7 @@ class _Running(Generic[T]):
 
 
 def gather(sources: Sequence[Callable[[], Iterable[T]]], limit_s: float) -> list[Gathered[T]]:
-    """What each of ``sources`` yields within ``limit_s`` seconds, in their order."""
+    """Run ``sources`` side by side. Return what each yields within ``limit_s`` seconds, in their order."""
     deadline = time.monotonic() + limit_s
     running = [_Running(source) for source in sources]
     return [each.gathered(deadline, limit_s) for each in running]
@@ -88,9 +88,10 @@ def _reason(error: Exception) -> str:
 
 
 LIMIT_S = 12.0
-"""From the start of the process, so that a busy machine on which Python starts slowly has less for probes."""
+"""Seconds from the start of the process until all checks have ended. A busy machine on which Python starts
+slowly leaves less of them for probes."""
 LEAST_S = 5.0
-"""For probes."""
+"""Seconds that probes have in any case, however long the start took."""
 DISK = "See the kernel's log (`dmesg`): the file system does not answer or takes no writes."
 SERVER = "Start it (`zonectl up`, `zonectl serve`), or see its log: a server that hangs is restarted by `up`."
 ETCD = "See the log of etcd. A process that stands still is ended and started again."

@@ -29,7 +29,8 @@ RENEWAL = "Renew it; `zonectl up` renews its own when it starts, and that of the
 
 
 def limits(pids: Mapping[str, int]) -> Iterator[Check]:
-    """Of the running processes, else of this one, which those started from here inherit."""
+    """Check the limits of open files of the running processes, or, if none of them can be read, of this one;
+    and the limit of processes of this one. Processes started from here inherit both."""
     found = {name: (limit, used) for name, pid in pids.items() for limit, used in _files_of(pid)}
     yield checks.open_files(found or {"this shell": (_capped(resource.RLIMIT_NOFILE), None)})
     most = resource.getrlimit(resource.RLIMIT_NPROC)[0]
@@ -91,7 +92,7 @@ def certificates(files: Mapping[str, Path]) -> Iterator[Check]:
 
 
 def processes(place: Place) -> Iterator[Check]:
-    """Those of the `up` of the data directory."""
+    """Check that the processes of the `up` of the data directory run."""
     dead = [name for name, pid in place.pids.items() if not alive(pid)]
     count = len(place.pids)
     yield checks.check_of(
@@ -106,7 +107,7 @@ def processes(place: Place) -> Iterator[Check]:
 
 
 def ports(listening: Mapping[str, str], *, is_running: bool) -> Iterator[Check]:
-    """While ``is_running`` somebody must listen on each; else nobody may."""
+    """Check each port: while ``is_running`` it must accept connections; otherwise it must be free."""
     for purpose, address in listening.items():
         host, _, port = address.rpartition(":")
         if is_running:

@@ -39,7 +39,7 @@ class MetastoreMember:
         return httpx.get(url, timeout=CALL_S, verify=verify, trust_env=False).raise_for_status()
 
     def channel(self) -> Any:
-        """Of gRPC; close it."""
+        """Open a gRPC channel to the member; the caller closes it."""
         if self.tls is None:
             return grpc.insecure_channel(self.endpoint)
         return grpc.secure_channel(self.endpoint, self.tls.credentials())
@@ -78,7 +78,8 @@ def cluster(members: Iterable[MetastoreMember], place: Place) -> Iterator[Check]
 
 
 def first_answer(members: Iterable[MetastoreMember], ask: Callable[[Any], T]) -> T:
-    """Of the first member that answers; ``ask`` gets its channel. Raises OSError with the last failure."""
+    """Answer of the first member that gives one; ``ask`` gets a channel to the member. Raises OSError with the
+    last failure."""
     last = OSError("no endpoint is known")
     for one in members:
         try:
@@ -100,7 +101,7 @@ def _alarms(channel: Any) -> list[str]:
 
 
 def _leases(channel: Any, place: Place) -> dict[str, tuple[int, int]]:
-    """By registered node the seconds left, and granted."""
+    """Seconds left and seconds granted of the lease of each registered node, by its name."""
     prefix = f"{place.prefix}nodes/".encode()
     request = rpc.RangeRequest(key=prefix, range_end=prefix[:-1] + b"0", keys_only=True)
     found = {}

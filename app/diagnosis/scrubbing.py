@@ -43,7 +43,7 @@ _HINT = re.compile(r"pass|secret|credential|token|key|cookie|authorization")
 _QUOTE = re.compile(r"\\?[\"']")
 _LITERAL = re.compile(_QUOTED, re.S)
 SECRET_NAME = re.compile(rf"{_NAMES}|.*key", re.I)
-"""Of an environment variable whose value nobody should see."""
+"""Name of an environment variable whose value is secret."""
 _NO_SECRET = re.compile(r".*(?:_file|_url|_claim|_tls_key|_https_key)", re.I)
 _URL_PASSWORD = re.compile(r"://[^\s/:@]*:([^\s/]+)@")
 
@@ -83,12 +83,13 @@ def secrets_in(environment: Mapping[str, str]) -> set[str]:
 
 
 def is_secret(name: str) -> bool:
-    """Whether the variable's value is one."""
+    """Check that the value of the variable ``name`` is a secret."""
     return SECRET_NAME.fullmatch(name) is not None and _NO_SECRET.fullmatch(name) is None
 
 
 def _named(match: re.Match[str]) -> str:
-    """With the quotes of the value; in JSON a value without any gets them."""
+    """Replacement for a match of ``_NAMED``: name and sign stay, and so do the quotes of the value; in JSON a
+    value without quotes gets them."""
     quoted = _QUOTE.match(match["value"])
     quote_sign = quoted[0] if quoted else '"' if match["equals"].lstrip("\\").startswith('"') else ""
     return f"{match['name']}{match['equals']}{quote_sign}{HIDDEN}{quote_sign}"

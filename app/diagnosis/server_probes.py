@@ -48,7 +48,8 @@ def document(ask: Ask) -> Iterator[Check]:
 
 
 def builds(ask: Ask) -> Iterator[Check]:
-    """Of all processes; nothing of a server that knows of no upgrades."""
+    """Check the versions of all processes, and members of groups in store zones; yields no check for a server
+    without the route for upgrades."""
     answer = ask("/api/v1/upgrade", CALL_S)
     if answer.status_code != HTTPStatus.NOT_FOUND:
         refusal = _refusal("versions of processes", answer)
@@ -77,7 +78,8 @@ def certificate(url: str) -> Iterator[Check]:
 
 
 def _state(answer: httpx.Response) -> Iterator[Check]:
-    """Whether statements are taken, and a check for each thing that the server's judge finds out of order."""
+    """Check that statements are taken; then yield a check for each thing that the server's judge reports as out
+    of order."""
     body: dict[str, Any] = answer.json()
     state = str(body.get("state") or ("ready" if body["ready"] else "not ready"))
     parts = [f"{part} {body[part]}" for part in ("catalog", "metastore") if body.get(part) not in (None, "ok")]

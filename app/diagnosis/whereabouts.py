@@ -1,4 +1,4 @@
-"""Which installation is looked at: what its data directory and the settings say of it."""
+"""The installation that is examined: what its data directory and the settings say of it."""
 
 from __future__ import annotations
 
@@ -25,18 +25,18 @@ class Place:
 
     data_dir: Path | None = None
     endpoints: tuple[str, ...] = ()
-    """Of etcd, host:port."""
+    """Endpoints of etcd, as host:port."""
     tls: TlsFiles | None = None
-    """What etcd asks for."""
+    """Files with the certificate that etcd asks clients for; None: it is reached without TLS."""
     prefix: str = "zonekeeper/"
     catalog: Callable[[], str] | None = field(default=None, repr=False)
     """Gives the URL, which may hold a password. Raises ValueError."""
     certificates: Mapping[str, Path] = field(default_factory=dict)
     pids: Mapping[str, int] = field(default_factory=dict)
     nodes: tuple[str, ...] = ()
-    """That are to run here."""
+    """Names of nodes that are to run on this machine."""
     listening: Mapping[str, str] = field(default_factory=dict)
-    """By purpose, host:port."""
+    """Addresses (host:port) by the purpose of their ports."""
 
     @property
     def is_running(self) -> bool:
@@ -99,7 +99,7 @@ def _local_tls(data_dir: Path) -> TlsFiles | None:
 
 
 def _certificates(data_dir: Path | None, settings: Settings) -> dict[str, Path]:
-    """By what they are for."""
+    """Files of certificates by their purpose."""
     found: dict[str, Path] = {}
     if data_dir is not None:
         for folder, purpose in (("machines", "etcd and members"), ("api", "the API")):

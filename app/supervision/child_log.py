@@ -25,7 +25,7 @@ ZAP_LEVELS = {"warn": "warning", "dpanic": "critical", "panic": "critical", "fat
 
 
 class LineForm:
-    """Of one child. ``process`` is its name, for lines that have none."""
+    """Form of the lines of one child's log. ``process`` is the child's name, for lines without one."""
 
     def __init__(self, process: str) -> None:
         self._process = process
@@ -89,7 +89,7 @@ def _line(event: dict[str, Any]) -> bytes:
 PIPE_BYTES = 1 << 20
 READ_BYTES = 1 << 16
 READS_MAX = 64
-"""In one turn: other children have logs, too."""
+"""Limit of reads in one turn, because other children have logs, too."""
 
 
 class ChildLog:
@@ -119,7 +119,7 @@ class ChildLog:
         return self._path
 
     def stream(self) -> IO[bytes]:
-        """For a child to write into; close it once the child has it."""
+        """Open a stream for a child to write its log into; close it once the child has it."""
         return os.fdopen(os.dup(self._writes), "wb")
 
     def pump(self) -> None:

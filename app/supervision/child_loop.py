@@ -56,12 +56,13 @@ class Child:
 
     @property
     def exit_code(self) -> int | None:
-        """Of a child that runs once, when it has ended."""
+        """Exit code of a child that runs once, after it has ended; None before, and for a child that is
+        restarted."""
         return self._process.returncode if self._process is not None and self._restart_at is None else None
 
     @property
     def final_code(self) -> int | None:
-        """With which it has ended for good; None: it has not."""
+        """Exit code with which the child has ended for good; None: it has not."""
         code = self._process.returncode if self._process is not None else None
         return code if code in self._final_codes else None
 
@@ -79,12 +80,12 @@ class Child:
         return self._start(now)
 
     def pump(self) -> None:
-        """Its lines go into its log."""
+        """Move the lines that the child has written into its log."""
         if self._log is not None:
             self._log.pump()
 
     def close(self) -> None:
-        """Once it has ended for good."""
+        """Close the log of a child that has ended for good."""
         if self._log is not None:
             self._log.close()
             self._log = None
@@ -97,11 +98,12 @@ class Child:
         self._send(signal.SIGKILL)
 
     def sight(self) -> Sight:
-        """What it showed of itself since the last call."""
+        """Return what the child showed of itself since the last call."""
         return Sight(self.spec.silence_s, self.pid or 0, self._pulse is not None and self._pulse.heard())
 
     def dump(self) -> None:
-        """Its stacks go to its log; a child that is stopped goes on for that, with the dump first."""
+        """Make the child write its stacks into its log. A child that is stopped is continued for that, and
+        writes them first."""
         self._send(DUMP_SIGNAL, signal.SIGCONT)
 
     def has_ended(self) -> bool:
@@ -211,12 +213,12 @@ class Supervisor:
 
     @property
     def final_code(self) -> int | None:
-        """Of the child that has ended for good; None: none has."""
+        """Exit code of the child that has ended for good; None: none has."""
         codes = (child.final_code for child in self._children)
         return next((code for code in codes if code is not None), None)
 
     def add(self, spec: ChildSpec) -> Child:
-        """Also while it runs, from ``watch``."""
+        """Add a child, which may be done while ``run`` is under way, from ``watch``."""
         child = Child(spec, self._say, self._final_codes)
         self._children.append(child)
         return child

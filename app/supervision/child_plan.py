@@ -1,4 +1,4 @@
-"""Which children ``zonectl up`` has: their command lines, logs and the order in which they stop."""
+"""The children of ``zonectl up``: their command lines, logs and the order in which they stop."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ CATALOG_SETTINGS = {"ZONEKEEPER_CATALOG_URL", "ZONEKEEPER_CATALOG_PASSWORD_FILE"
 # Every setting but the catalog's, which lead to a password and are none of a node's business.
 NODE_INHERITS = (*PYTHON, *ETCD, *sorted(SETTINGS - CATALOG_SETTINGS))
 SERVER_MEMORY = {"MALLOC_ARENA_MAX": "2", "MALLOC_TRIM_THRESHOLD_": str(128 << 10)}
-"""By glibc's own rules what a peak has needed stays: the heaps of threads, and buffers of connections, which it
-maps for themselves no more once some were freed."""
+"""Settings of glibc that return memory to the system after a peak. By glibc's own rules it would stay: the
+heaps of threads, and buffers of connections, which are no longer mapped one by one after some were freed."""
 DEMO_INHERITS = (*PYTHON, "TERM", "COLUMNS", "NO_COLOR")
 
 
@@ -81,14 +81,14 @@ class UpOptions:
     require_reason: bool = False
     member_limit: int = 100
     ports: range | None = None
-    """What new ports are chosen from; None: the usual ones."""
+    """Range that new ports are chosen from; None: the usual one."""
     etcd: Path | None = None
     https_port: int = 0
-    """Of the API with login; 0: as ``port``."""
+    """Port of the API with login; 0: the earlier one, or a free one."""
     auth: bool | None = None
-    """Whether users have to log in; None: as the data directory has it, which begins with a login."""
+    """True if users have to log in; None: as in the data directory, and in a new one they have to."""
     tls: TlsFiles | None = None
-    """What etcd and members show; None: certificates of this installation's own."""
+    """Certificate that etcd and members show; None: this installation makes its own."""
     spark_master: str = "local[*]"
     console: bool = True
     demo: bool = False

@@ -1,4 +1,4 @@
-"""When a child that hangs is restarted: decided from what the supervisor observed, and from nothing else.
+"""The rule for restarting a child that hangs: decided only from what the supervisor observed.
 
 A child *beats* while its event loop runs. One that has not beaten for its limit is asked for a stack dump,
 killed a moment later, and started again by what restarts what dies. One at a time, so that a machine on
@@ -18,7 +18,7 @@ DUMP_S = 2.0
 RESTARTS_MAX = 3
 WINDOW_S = 600.0
 LATE_PART = 0.25
-"""Of a child's limit: a supervisor that missed this much of it has not observed the child."""
+"""Share of a child's limit: a supervisor that was absent for longer has not observed the child."""
 
 
 class HangStep(Enum):
@@ -26,9 +26,9 @@ class HangStep(Enum):
     """Ask for a stack dump; the child may be stopped, and has to go on for that."""
     KILL = "kill"
     LEAVE = "leave"
-    """It was restarted often enough: only said."""
+    """Report it and do no more: the child was restarted as often as is allowed."""
     EXCUSE = "excuse"
-    """The supervisor was late: only said."""
+    """Report it and do no more: the supervisor was late."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +69,8 @@ class WatchedChild:
         return self.pid != 0 and now - self.since > self.limit_s(sight)
 
     def is_awaited(self, now: float) -> bool:
-        """Not for ever: one that cannot start holds up no other."""
+        """True while the child, restarted, is not heard of yet. It ends after ``START_LIMIT_S``, so that a
+        child that cannot start does not hold up the others."""
         return self.awaited and now - self.restarts[-1] < START_LIMIT_S
 
     def recent(self, now: float) -> tuple[float, ...]:

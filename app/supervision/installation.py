@@ -43,8 +43,8 @@ PATH = "/api/v1/console-links"
 
 
 def new_console_link(url: str, login: LocalLogin) -> str:
-    """Of the API at ``url``, whose certificate is checked; empty: it gives none. Raises OSError while it does
-    not answer."""
+    """Make a console link of the API at ``url``, whose certificate is checked; empty: the API gives none.
+    Raises OSError while the API does not answer."""
     parts = urlsplit(url)
     connection = http.client.HTTPSConnection(
         parts.hostname or "",
@@ -188,7 +188,8 @@ class _Run:
             say(f"no API after {seconds:.0f} s: see {self._directory.path / 'logs'}")
 
     def _offers_link(self) -> bool:
-        """What is not a terminal is kept, as a log or a recording: a link would be read there by others."""
+        """True if the link is shown: with login and console, and on a terminal only. Other output is kept, as a
+        log or a recording, where others would read the link."""
         return self._addresses.login is not None and self._options.console and sys.stdout.isatty()
 
     def _say_link(self) -> None:

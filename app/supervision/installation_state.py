@@ -1,4 +1,4 @@
-"""What ``zonectl up`` keeps in its data directory.
+"""The files that ``zonectl up`` keeps in its data directory.
 
 | File | What |
 |---|---|
@@ -47,7 +47,8 @@ class UpError(RuntimeError):
 
 @dataclass(frozen=True, slots=True)
 class LoginRule:
-    """Whether users have to log in. ``is_new``: they had not, on data that is there already."""
+    """Rule whether users have to log in. ``is_new``: there is data already, and until now they did not have
+    to."""
 
     is_required: bool
     is_new: bool = False
@@ -98,8 +99,8 @@ class DataDirectory:
 
 @dataclass(frozen=True, slots=True)
 class LocalLogin:
-    """Where commands on this machine find what they log in with. ``authority``: PEM file, of the API's
-    certificate. ``token_file`` and ``scrape_token_file`` belong to the owner of the data directory alone."""
+    """Files with what commands on this machine log in with. ``authority``: PEM file, of the API's certificate.
+    ``token_file`` and ``scrape_token_file`` belong to the owner of the data directory alone."""
 
     authority: Path
     token_file: Path
@@ -112,9 +113,10 @@ class LocalLogin:
 
 @dataclass(frozen=True, slots=True)
 class Addresses:
-    """Where everything can be reached while it runs. ``console`` empty: none is served. ``nodes``: host and
-    ports of each node's members. ``spark`` is the master that the driver connects to. ``login`` None:
-    nobody has to. ``health``: what needs no login, without TLS; empty: the API itself is without."""
+    """Addresses of all that can be reached while ``up`` runs. ``console`` empty: none is served. ``nodes``:
+    host and ports of each node's members. ``spark`` is the master that the driver connects to. ``login`` None:
+    no login is required. ``health``: address that needs neither login nor TLS; empty: the API itself needs
+    neither."""
 
     api: str
     console: str
@@ -122,7 +124,7 @@ class Addresses:
     nodes: Mapping[str, str]
     spark: str
     tls: TlsFiles
-    """What etcd and members ask of whoever connects."""
+    """Files with the certificate that etcd and members ask their clients for."""
     login: LocalLogin | None = None
     health: str = ""
 
@@ -132,7 +134,7 @@ class Addresses:
         return {**plain, "nodes": dict(self.nodes), "tls": tls}
 
     def lines(self, data_dir: Path) -> list[str]:
-        """For people: what ``up`` says once the API is served. ``data_dir`` as it was given."""
+        """Lines that ``up`` prints for people once the API is served. ``data_dir`` as it was given."""
         members = ", ".join(f"{name} {where}" for name, where in self.nodes.items())
         option = "" if data_dir == DATA_DIR else f" --data-dir {quote(str(data_dir))}"
         how = "" if self.login is None else f"; `zonectl console-link{option}` opens it logged in"
@@ -263,9 +265,10 @@ def save_state(directory: Path, ports: Ports, *, has_login: bool) -> None:
 
 
 def choose_login(directory: Path, requested: bool | None, host: str) -> LoginRule:
-    """As ``requested`` (None: nothing is), else as it was; at first it is required, and so it is for data of a
-    release that had no login. Once required, it stays so. Raises UpError when that is to be undone, and where
-    others reach what needs no login."""
+    """Decide whether users have to log in: as ``requested`` (None: no request), or else as in the run before.
+    For a new directory, and for data of a release that had no login, a login is required. Once required, it
+    stays so. Raises UpError for a request to undo that, and for an API without login that other machines
+    reach."""
     text = _read_text(directory / "state.json")
     earlier = json.loads(text).get("login") if text else None
     has_data = text is not None or (directory / CATALOG_FILE).exists()
@@ -286,7 +289,7 @@ def choose_login(directory: Path, requested: bool | None, host: str) -> LoginRul
 
 
 def choose_etcd(directory: Path, path: Path | None) -> EtcdBinary:
-    """Which etcd runs in the directory: one that can open what is there. Raises UpError when none can."""
+    """Choose an etcd that can open the data in the directory. Raises UpError when none can."""
     if not (directory / MEMORY_FILE).exists() and (wrote := _etcd_of_earlier_release(directory)) is not None:
         remember(directory, wrote)
     try:
@@ -296,8 +299,8 @@ def choose_etcd(directory: Path, path: Path | None) -> EtcdBinary:
 
 
 def _etcd_of_earlier_release(directory: Path) -> EtcdBinary | None:
-    """It wrote the version beside the ports, and not where the etcd was; the bundled one has a version that no
-    distribution ships."""
+    """Return the etcd of an earlier release, which wrote its version beside the ports, and not its path; None:
+    none is noted. The bundled one has a version that no distribution ships."""
     text = _read_text(directory / "state.json")
     version = tuple((json.loads(text) if text else {}).get("etcd_version", ()))
     return EtcdBinary("", version, version == BUNDLED) if version else None

@@ -36,11 +36,12 @@ OURS = (
     ),
     *("given_up", "strong_zones.*", "zones.*", "tls"),
 )
-"""What any of our processes keeps in its data directory."""
+"""Names (patterns) of the files and folders that any of our processes keeps in its data directory."""
 
 
 def of_others(directory: Path) -> list[Path]:
-    """What is there of ours by its name, and belongs to neither who asks nor the superuser. Raises OSError."""
+    """Entries of ``directory`` with names of OURS that belong neither to the caller's user nor to the
+    superuser. Raises OSError."""
     entries = sorted(path for path in directory.iterdir() if any(fnmatchcase(path.name, name) for name in OURS))
     return [path for path in entries if path.lstat().st_uid not in (os.geteuid(), 0)]
 

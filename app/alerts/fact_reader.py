@@ -59,8 +59,8 @@ class MetastoreHearing:
         self._back_s = None
 
     def is_fresh(self, now_s: float, age_s: float) -> bool:
-        """True if the metastore has answered a question that is not older than ``age_s``, and is not silent
-        since then."""
+        """True if the metastore has answered a question that is not older than ``age_s``, and does not count as
+        silent."""
         is_young = self._heard_s is not None and now_s - self._heard_s <= age_s
         return is_young and self._silent_since_s is None
 

@@ -1,8 +1,7 @@
-"""The judge of what is out of order in an installation: a pure function of the facts that alerts are judged
-by.
+"""Judgement of what is out of order in an installation: a pure function of the facts that alerts use.
 
-Readiness, ``zonectl status``, ``zonectl doctor`` and the console's Overview tell what this says. Each condition
-of an alert is told from its first moment on, and for as long as its alert fires.
+Readiness, ``zonectl status``, ``zonectl doctor`` and the console's Overview show what it finds. Each condition
+of an alert is reported from its first moment on, and for as long as its alert fires.
 """
 
 from __future__ import annotations

@@ -43,8 +43,8 @@ def seen_alerts(alerts: Iterable[Alert], zones: Mapping[str, ZoneId] | None) -> 
 
 
 def is_seen(labels: Mapping[str, str], names: Collection[str], ids: Collection[ZoneId]) -> bool:
-    """Check that the zone or the operation in ``labels``, if there is one, is of a zone in ``names`` or
-    ``ids``, which are those that the user may see."""
+    """Check that the zone or the operation named by ``labels``, if there is one, is of a zone that the user may
+    see. ``names`` and ``ids`` are those of such zones."""
     if "zone" in labels:
         return labels["zone"] in names
     operation = parse_operation_id(labels.get("operation", ""))

@@ -32,7 +32,7 @@ async def provide_token(catalog_url: str, file: Path) -> str:
 
 
 async def renew_token(catalog: CatalogExecutor, file: Path) -> None:
-    """Until cancelled: ``up`` may run for longer than a token is valid."""
+    """Keep the token of ``up`` valid until cancelled: ``up`` may run for longer than a token is valid."""
     while True:
         await asyncio.sleep(RENEWAL_LOOK_S)
         reason = await keep_local_token(catalog, file, utc_now_us(), OF_UP)
@@ -41,12 +41,12 @@ async def renew_token(catalog: CatalogExecutor, file: Path) -> None:
 
 
 async def recovery_lines(catalog: CatalogExecutor) -> list[str]:
-    """Of the last days, for readiness. Raises StoreError."""
+    """Lines about administrators that were recovered in the last days, for readiness. Raises StoreError."""
     return [recovery_line(record) for record in await catalog.recoveries(utc_now_us() - SHOWN_US)]
 
 
 async def recover(catalog_url: str, name: str, password: str) -> bool:
-    """Whether the user is new."""
+    """Make ``name`` an administrator with this password, and return True if the user is new."""
     actor = Actor(_own_name(), channel=Channel.CLI, reason="zonectl admin recover")
     async with _opened(catalog_url) as catalog:
         return await recover_administrator(catalog, name, Secret(password), actor)

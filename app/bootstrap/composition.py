@@ -1,4 +1,4 @@
-"""What servers, controllers and nodes are composed in."""
+"""The frame in which servers, controllers and nodes are composed."""
 
 from __future__ import annotations
 

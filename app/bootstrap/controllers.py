@@ -21,11 +21,12 @@ from spark.placement_engine import SparkPlacementEngine
 from spark.supervisor import DriverConfig
 
 GRACE_LEASES = 2
-"""When most nodes disappear at once: how many leases the controllers wait for them."""
+"""Number of leases for which controllers wait when most nodes disappear at once."""
 
 
 async def control(settings: Settings) -> None:
-    """Until cancelled. Several may run: one leads. Raises BelowLevelError."""
+    """Run the controllers until cancelled. Several processes may run them: one leads. Raises
+    BelowLevelError."""
     configure("controller")
     async with AsyncExitStack() as stack:
         frame = ProcessFrame.open(settings, stack, ProcessRole.CONTROLLER)

@@ -50,7 +50,8 @@ from rebalance.store.shell.lmdb_disk import DATA_FILE, LOW_WATER_BYTES, note_dam
 
 
 def engine_names(node: Node) -> tuple[str, ...]:
-    """Those that keep members: ``etcd`` first, which is always there. A store server has none."""
+    """Engines of the node that keep members: ``etcd`` first, which is always there. A store server has no
+    members."""
     return DEFAULT_ENGINE, *sorted({engine for _, engine in node.engines} - {STORE_ENGINE})
 
 
@@ -119,9 +120,10 @@ log = structlog.get_logger(__name__)
 
 
 async def run_node(settings: Settings) -> None:
-    """Until cancelled. Raises ValueError for settings that name no node or no ports, EtcdVersionError or
-    FileNotFoundError without an etcd that can open the data directory, and ForeignDirectoryError for one that
-    turns out to be another's, or a removed node's, and BelowLevelError."""
+    """Run the node until cancelled. Raises ValueError for settings that name no node or no ports,
+    EtcdVersionError or FileNotFoundError without an etcd that can open the data directory,
+    ForeignDirectoryError for a directory that turns out to be another node's or a removed one's, and
+    BelowLevelError."""
     node = node_of(settings)
     configure(node.name)
     async with AsyncExitStack() as stack:
@@ -144,7 +146,7 @@ async def run_node(settings: Settings) -> None:
 
 
 async def _open_hosts(frame: ProcessFrame, node: Node, etcd: EtcdBinary) -> NodeHosts:
-    """Those of the node's profiles; its members are measured from now on."""
+    """Open the hosts of the node's profiles; their members are measured from now on."""
     settings, metrics = frame.settings, frame.metrics
     majority = EtcdMajority(frame.metastore, tls=settings.tls if settings.metastore_tls else None)
     probe = majority if settings.node_trust_refusals else None

@@ -73,7 +73,8 @@ def issuer_of(settings: Settings) -> JwtIssuer | None:
 
 
 def certificate_of(settings: Settings, authority: Path | None = None) -> LoadedCertificate | None:
-    """Of HTTPS; None without. With ``authority`` clients show one of its own. Raises ValueError."""
+    """Load the certificate of HTTPS; None: HTTPS is not set up. With ``authority``, clients have to show a
+    certificate that it has signed. Raises ValueError."""
     files = settings.https_certificate, settings.https_key
     certificate, key = files
     if certificate is None or key is None:
@@ -84,8 +85,8 @@ def certificate_of(settings: Settings, authority: Path | None = None) -> LoadedC
 
 
 def check_protections(settings: Settings, *, insecure: bool) -> tuple[str, ...]:
-    """What is missing on the address that others reach. Raises ValueError when something is and ``insecure`` is
-    not said, and when no login could succeed."""
+    """List the protections that are missing on the address of the API, if other machines reach it. Raises
+    ValueError when some are missing and ``insecure`` is not set, and when no login could succeed."""
     has_tls = settings.https_certificate is not None
     if settings.auth and not has_tls and not settings.trusted_proxies:
         raise ValueError(
@@ -98,8 +99,8 @@ def check_protections(settings: Settings, *, insecure: bool) -> tuple[str, ...]:
 
 
 def check_links(settings: Settings, *, members: str = "", insecure: bool) -> tuple[str, ...]:
-    """What passes in the open between this process and other machines; ``members``: the address that its
-    members listen on. Raises ValueError when something does and ``insecure`` is not said."""
+    """List what passes unencrypted between this process and other machines; ``members``: the address that its
+    members listen on. Raises ValueError when something does and ``insecure`` is not set."""
     endpoints = (url.strip().rpartition("//")[2] for url in settings.metastore.split(","))
     hosts = {endpoint.rpartition(":")[0].strip("[]") for endpoint in endpoints if endpoint}
     links = open_links(
@@ -112,12 +113,13 @@ def check_links(settings: Settings, *, members: str = "", insecure: bool) -> tup
 
 
 def check_spark(settings: Settings, *, insecure: bool) -> tuple[str, ...]:
-    """What a Spark cluster lets strangers do. Raises ValueError when it does and ``insecure`` is not said."""
+    """List what a Spark cluster lets strangers do. Raises ValueError when there is such a thing and
+    ``insecure`` is not set."""
     return require_links(open_spark(settings), insecure=insecure)
 
 
 def trust_of(settings: Settings, unprotected: tuple[str, ...]) -> Trust:
-    """Where nobody logs in because only this machine gets here, requests that a proxy has forwarded are
-    refused, unless it is a trusted one. Raises ValueError."""
+    """Trust of the settings. If no login is required because only this machine reaches the API, requests that a
+    proxy has forwarded are refused, unless proxies are listed as trusted. Raises ValueError."""
     is_local = not settings.auth and not unprotected and not settings.trusted_proxies
     return replace(settings.trust, refuses_forwarded=is_local)

@@ -28,14 +28,15 @@ from rebalance.metastore.registered_process import ProcessReport
 
 LIMITS = HttpLimits(header_s=5.0)
 CONNECTIONS_MAX = 8
-"""Of one address."""
+"""Limit of connections from one address."""
 ALL_CONNECTIONS_MAX = 64
 TRUST = Trust(any_host=True)
 """Scrapers find a process by names of their own, and browsers have no business there."""
 
 
 def scraped_url(scheme: str, host: str, port: int) -> str:
-    """Of a process that listens on every address, by the name of its machine."""
+    """URL at which the process is scraped; one that listens on every address has the name of its machine in
+    it."""
     return f"{url_of(scheme, platform.node() if is_every_address(host) else host, port)}/metrics"
 
 
@@ -80,9 +81,9 @@ def shown_by(settings: Settings, certificate: LoadedCertificate | None) -> tuple
 
 
 def admission_of(settings: Settings) -> Admission:
-    """Who is answered with what is measured: whoever shows the token. Without one: whoever has shown a
-    certificate; on the loopback address, which every user of the machine reaches, all if nobody logs in, and
-    else nobody."""
+    """Rule by which a request is given the metrics: it has to show the token. Without a token in the settings,
+    clients have shown a certificate, and all are admitted; on the loopback address, which every user of the
+    machine reaches, all are admitted if no login is required, and otherwise none."""
     if settings.metrics_token_file is not None:
         return ScrapeToken(settings.metrics_token_file).is_in
     is_open = not settings.auth or not is_loopback(scrape_host(settings))

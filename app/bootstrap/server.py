@@ -125,7 +125,8 @@ LOOK_S = 2.0
 
 
 async def keep_targets_file(path: Path, mirror: KeyspaceMirror, keyspace: Keyspace) -> None:
-    """Until cancelled. Written when it changes; as long as the metastore was never read it stays as it was."""
+    """Keep the file of scrape targets up to date until cancelled. It is written when it changes; as long as the
+    metastore was never read it stays as it was."""
     written = ""
     while True:
         text = json.dumps(scrape_targets(mirror, keyspace), indent=2) + "\n"
@@ -147,7 +148,7 @@ Started = Callable[[str], None]
 
 @dataclass(frozen=True, slots=True)
 class _ApiDoors:
-    """Where the API listens; over HTTPS where it has a certificate."""
+    """Sockets on which the API listens; for HTTPS if there is a certificate."""
 
     host: str
     http: socket.socket
@@ -181,8 +182,8 @@ class _ApiDoors:
 async def serve(
     settings: Settings, *, controllers: bool, on_started: Started, unprotected: tuple[str, ...] = ()
 ) -> None:
-    """Until cancelled. ``on_started`` gets each of the API's URLs once it is served. ``unprotected``: which
-    protections are missing on an address that others reach.
+    """Serve until cancelled. ``on_started`` gets each of the API's URLs once it is served. ``unprotected``:
+    which protections are missing on an address that others reach.
 
     Raises ValueError for settings that contradict each other, OSError for an address that is taken and
     StoreError for a catalog that cannot be opened, and BelowLevelError; a metastore that is away is waited for.
@@ -234,7 +235,8 @@ async def serve(
 def _application(
     frame: ProcessFrame, services: Services, console: Console | None, https_port: int | None
 ) -> ASGIApp:
-    """What is served at each door: routes and console, behind the login where there is one, and measured."""
+    """Build the application behind each socket: routes and console, behind the login if there is one, and
+    measured."""
     settings, metrics = frame.settings, frame.metrics
     app: ASGIApp = build_app(services, settings.identity_header, console)
     if services.sessions is not None:
@@ -245,7 +247,7 @@ def _application(
 
 
 def _works(frame: ProcessFrame, stores: ServerStores, parts: ServerParts, doors: _ApiDoors) -> dict[str, Work]:
-    """What every server does in the background."""
+    """Background work of every server, by name."""
     settings, metastore, keyspace, mirror = frame.settings, frame.metastore, frame.keyspace, stores.mirror
     report = ProcessReport(
         metastore,
@@ -273,7 +275,7 @@ def _works(frame: ProcessFrame, stores: ServerStores, parts: ServerParts, doors:
 def _chosen_works(
     frame: ProcessFrame, stores: ServerStores, services: Services, console: Console | None
 ) -> Iterator[tuple[str, Work]]:
-    """What only some do, as their settings say."""
+    """Yield the background work that only some servers have, as their settings say."""
     settings = frame.settings
     if settings.metrics_targets is not None:
         yield (
@@ -295,7 +297,8 @@ def _measured(
     certificate: LoadedCertificate | None,
     line: StatementLine,
 ) -> dict[str, Work]:
-    """What a server tells besides; the works must run beside it."""
+    """Register the server's own metrics, and return the work that measures them, by name; it must run beside
+    the server."""
     metrics, metastore, keyspace, mirror = frame.metrics, frame.metastore, frame.keyspace, stores.mirror
     age = MirrorAge(mirror, metastore, metrics)
     gauges = ServerGauges(metrics, mirror, keyspace, stores.views, stores.guard, stores.relay, age)
@@ -320,7 +323,8 @@ def _measured(
 async def _run(
     apis: Mapping[str, Coroutine[Any, Any, None]], works: Mapping[str, Work], background: Background
 ) -> None:
-    """When an API itself ends the process does, to be started anew."""
+    """Run the APIs and the work beside them. When an API ends with an error, so does the process, to be started
+    anew."""
     async with asyncio.TaskGroup() as tasks:
         for name, api in apis.items():
             tasks.create_task(api, name=name)

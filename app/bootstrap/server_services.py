@@ -74,7 +74,7 @@ class ServerParts:
 
 @dataclass(frozen=True, slots=True)
 class _Judgement:
-    """What this server says of the state of the installation."""
+    """Parts by which this server judges the state of the installation."""
 
     facts: FactReader
     serving: ServingWatch

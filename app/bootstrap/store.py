@@ -37,7 +37,7 @@ log = structlog.get_logger(__name__)
 
 
 class StoreObstacles:
-    """Of the store of ``node`` in ``directory``, which is made where it is missing."""
+    """Obstacles to the start of the store of ``node`` in ``directory``, which is made if it is missing."""
 
     def __init__(self, node: str, directory: Path, metastore: MetastoreHistory, keyspace: Keyspace) -> None:
         self._node = node
@@ -77,10 +77,9 @@ LEAVE_LIMIT_S = 5.5
 async def run_store(
     settings: Settings, port: int, listening: Callable[[int], None], incarnation: str = ""
 ) -> None:
-    """Until cancelled, which makes the server leave in order, or until it has to go; then a new one joins as
-    another incarnation. Raises
-    ValueError for settings that name no node, StoreDiskError, OSError for a port that is taken, RingError,
-    MetastoreError and BelowLevelError."""
+    """Run the store server until cancelled, which makes it leave in order, or until it has to go; then a new
+    one joins as another incarnation. Raises ValueError for settings that name no node, StoreDiskError, OSError
+    for a port that is taken, RingError, MetastoreError and BelowLevelError."""
     node = node_of(settings)
     configure(store_name(node.name))
     async with AsyncExitStack() as stack:

@@ -1,6 +1,5 @@
-"""What every process connects to, and what it says of itself there. Store servers have it, too, which are back
-the sooner the less they import.
-"""
+"""Metastore that every process connects to, and the entry by which it describes itself there. Store servers use
+this module, too, and are back the sooner the less they import."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ from typing import Any
 RUN_FILE = "run.json"
 SCRAPE_TOKEN_FILE = "metrics.token"
 TARGETS_FILE = "scrape-targets.json"
-"""What Prometheus scrapes, for its file_sd."""
+"""File with the targets that Prometheus scrapes, for its file_sd."""
 DATA_DIR = Path("zonekeeper-data")
 OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
 OTHERS_USE = stat.S_IRWXG | stat.S_IRWXO
@@ -69,7 +69,7 @@ def _require_own(directory: Path) -> None:
 
 
 def _own_text(path: Path, forbidden: int) -> str:
-    """Of the very file that was looked at."""
+    """Read the text of the very file whose owner and mode were checked. Raises NotOwnFileError and OSError."""
     with open(path, encoding="utf-8") as stream:
         _check(path, os.fstat(stream.fileno()), forbidden)
         return stream.read()

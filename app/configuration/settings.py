@@ -25,7 +25,7 @@ it to etcd."""
 
 
 class Settings(BaseSettings):
-    """What a process needs to know. Each field is an environment variable with the prefix ``ZONEKEEPER_``."""
+    """Settings of a process. Each field is an environment variable with the prefix ``ZONEKEEPER_``."""
 
     model_config = SettingsConfigDict(env_prefix="ZONEKEEPER_", extra="forbid")
 
@@ -328,7 +328,7 @@ class Settings(BaseSettings):
 
 
 def port_range(text: str, whose: str, example: str) -> range:
-    """Of FIRST-LAST. Raises ValueError, saying what would be accepted."""
+    """Parse a range of ports FIRST-LAST. Raises ValueError, saying what would be accepted."""
     match = re.fullmatch(r"(\d+)-(\d+)", text)
     if match is None:
         raise ValueError(f"give {whose} ports as FIRST-LAST, for example {example}")

@@ -1,4 +1,4 @@
-"""How this process's Spark driver is reached, of its settings."""
+"""Network settings of this process's Spark driver."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def spark_network(settings: Settings) -> SparkNetwork:
 
 
 def open_spark(settings: Settings) -> dict[str, str]:
-    """What strangers may do, by the host of a master that asks for no secret. Raises ValueError."""
+    """List what strangers may do, by the host of a master that asks for no secret. Raises ValueError."""
     if spark_network(settings).properties is not None:
         return {}
     return dict.fromkeys(master_hosts(settings.spark_master), NO_SECRET)

@@ -27,7 +27,7 @@ T = TypeVar("T")
 
 
 class _MomentMark(About):
-    """Of a text that is kept as milliseconds, which SQL shows."""
+    """Mark of a text that is kept as milliseconds, which SQL shows."""
 
     def __init__(self, shown: Callable[[int], str]) -> None:
         super().__init__("UTC")
@@ -45,8 +45,8 @@ PreciseMoment = Annotated[str, _MomentMark(_with_milliseconds)]
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """What a row is made of: a record, whose attributes are its columns, and ``values`` by column that are not
-    the record's. ``record`` None: what it would say is not known."""
+    """Source of a row: a record, whose attributes are its columns, and ``values`` by column that are not the
+    record's. ``record`` None: what it would say is not known."""
 
     record: object | None
     values: Mapping[str, Any] = field(default_factory=dict)
@@ -54,29 +54,29 @@ class Facts:
 
 @dataclass(frozen=True, eq=False)
 class Named:
-    """What there is to know of a column beside its type."""
+    """Description of a column beside its type."""
 
     text: str = ""
     sql: str = ""
-    """Its name in the view; empty: that has no such column."""
+    """Name of the column in the view; empty: the view does not have it."""
     of: str = ""
     """Attribute of the record, where it has another name than the field."""
     kind: str = ""
     """SQL type, where it does not follow from the field's."""
     title: str = ""
-    """Over it in grids and tables, where the field's name does not say it."""
+    """Title of the column in grids and tables, where the field's name is not good enough."""
     words: Mapping[int, str] = field(default_factory=dict)
     """Numbers that a word is shown for, but not in SQL."""
     none: str = ""
-    """What people read where there is no value."""
+    """Text that people read where there is no value."""
     unit: str = ""
     example: str = ""
     keeps_empty: bool = False
     """An empty text is no lack of one."""
     sums: bool = False
-    """Over all zones: only who sees all of them sees it."""
+    """True for a sum over all zones: only users who see all of them see it."""
     is_option: bool = False
-    """It says how the thing is set."""
+    """True if the column is an option of the thing: how it is set."""
 
     def __get_pydantic_json_schema__(
         self, core: Any, handler: Callable[[Any], dict[str, Any]]
@@ -116,7 +116,7 @@ class RowColumn:
         return "varchar" if self.type == list[str] else SQL_KINDS[get_origin(self.type) or self.type]
 
     def shown(self, facts: Facts) -> Any:
-        """As in REST."""
+        """Value of the column as REST shows it."""
         value = self._value(facts)
         if value is None:
             empty = get_origin(self.type)
@@ -126,7 +126,8 @@ class RowColumn:
         return self.about.words.get(value, value) if self.about.words else value
 
     def cell(self, facts: Facts) -> Any:
-        """As in SQL: a list of names as text, other lists and dictionaries as JSON."""
+        """Value of the column as SQL shows it: a list of names as text, other lists and dictionaries as
+        JSON."""
         value = self._value(facts)
         for name in self.path:
             value = None if value is None else value[name]
@@ -135,7 +136,7 @@ class RowColumn:
         return json.dumps(value, ensure_ascii=False) if isinstance(value, list | dict) else value
 
     def text(self, body: Mapping[str, Any]) -> str:
-        """For people, of a row as REST has it; one of an earlier build may lack it."""
+        """Text for people, of a row as REST has it; a row of an earlier build may lack the column."""
         value = body.get(self.name)
         if isinstance(value, Mapping):
             return ", ".join(f"{name}={inner}" for name, inner in value.items())
@@ -158,13 +159,13 @@ class RowColumn:
 
 @lru_cache(maxsize=64)
 def columns_of(row: Any) -> Mapping[str, RowColumn]:
-    """By field, in the row's order."""
+    """Columns of a row by field, in the row's order."""
     return {name: _column(name, hint) for name, hint in get_type_hints(row, include_extras=True).items()}
 
 
 @lru_cache(maxsize=64)
 def sql_columns(row: type) -> Mapping[str, RowColumn]:
-    """Those that a SQL view shows, by their names there."""
+    """Columns that a SQL view shows, by their names there."""
     return {column.about.sql: column for column in _flat(columns_of(row)) if column.about.sql}
 
 

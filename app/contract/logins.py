@@ -1,4 +1,4 @@
-"""Who is logged in, and tokens."""
+"""Logins, their tokens, and links to the console."""
 
 from __future__ import annotations
 

@@ -157,7 +157,7 @@ class PartitionsCancelled(CancelledBody):
 
 
 class RememberedOperation(OperationBody):
-    """With what was done about it."""
+    """Operation with the history of the actions on it."""
 
     history: Annotated[list[NoteBody], Named("the last 20 actions, oldest first", "HISTORY", kind="varchar")]
 

@@ -13,7 +13,7 @@ from rebalance.core.moves.partition_state import GlobalState, LocalState
 from rebalance.core.recovery.recovery_plan import CandidateKind
 
 UNKNOWN, SERVING, NOT_SERVING = "UNKNOWN", "SERVING", "NOT_SERVING"
-"""What is told while the metastore is silent."""
+"""States that are reported while the metastore is silent."""
 
 
 class ReplicaState(TypedDict):
@@ -31,7 +31,7 @@ class ReplicaState(TypedDict):
 
 
 class PositionBody(TypedDict):
-    """Where a log stands, as in ``ReplicaState`` and ``CandidateBody``."""
+    """Position of a log, as in ``ReplicaState`` and ``CandidateBody``."""
 
     committed: int | None
     last: int | None

@@ -29,7 +29,7 @@ Since = Annotated[
 
 
 class AsOf(TypedDict):
-    """Of an answer that is read from what the server has seen of the metastore."""
+    """Part of each answer that is read from what the server has seen of the metastore."""
 
     metastore_silent_since: Annotated[
         str | None,
@@ -146,7 +146,7 @@ class PartitionName(TypedDict):
 
 
 class FailureRow(PartitionName, FailureBody):
-    """In the list of all partitions' failures."""
+    """Failure in the list of all partitions' failures."""
 
 
 class PartitionDetail(PartitionBody):
@@ -237,7 +237,7 @@ def _option(row: ZoneOptionRow) -> Any:
 if TYPE_CHECKING:
 
     class ZoneBody(ZoneName, ZoneStanding):
-        """With its options, by their names in small letters."""
+        """Zone with its options, by their names in small letters."""
 
         partitions: int
 else:

@@ -26,9 +26,9 @@ INSTANCES_MAX = 500
 """Alerts that are kept, those that fire first. More of them say nothing more."""
 
 Labels = tuple[tuple[str, str], ...]
-"""What tells the alerts of one name apart, sorted by name: a zone, a node, an operation."""
+"""Labels that distinguish the alerts of one name, sorted by label: a zone, a node, an operation."""
 Findings = Mapping[Labels, str]
-"""What is so now, with a sentence for people. Empty: the condition does not hold."""
+"""Findings that hold now, each with a sentence for people. Empty: the condition does not hold."""
 
 
 class AlertState(Enum):
@@ -80,7 +80,7 @@ def fingerprint(name: str, labels: Labels) -> str:
 
 @dataclass(frozen=True, slots=True)
 class AlertRecord(Record):
-    """What the server that sends has judged, for those that start later."""
+    """Alerts as the server that sends them has judged them, for servers that start later."""
 
     alerts: tuple[Alert, ...] = ()
 
@@ -144,7 +144,7 @@ _ORDER = {AlertState.FIRING: 0, AlertState.PENDING: 1, AlertState.RESOLVED: 2}
 
 
 def shown_order(alerts: Iterable[Alert]) -> list[Alert]:
-    """What fires first, the earliest of it first."""
+    """Sort alerts: firing, pending and resolved ones, the earliest of each first."""
     return sorted(alerts, key=lambda alert: (_ORDER[alert.state], alert.starts_ms or alert.since_ms, alert.key))
 
 
@@ -180,8 +180,8 @@ SILENCES_MAX = 100
 
 @dataclass(frozen=True, slots=True)
 class Silence(Record):
-    """Of alerts with this ``name`` (empty: of any) and all of ``labels``; at least one of both is there. Times
-    are Unix milliseconds."""
+    """Silence of the alerts with this ``name`` (empty: with any) and all of ``labels``; at least one of both is
+    given. Times are Unix milliseconds."""
 
     name: str
     labels: Labels
@@ -210,7 +210,7 @@ Silence.codec = Codec(Silence, forms={"labels": pairs()}, remembered=2 * SILENCE
 
 
 def silenced_text(name: str | None, labels: Mapping[str, str]) -> str:
-    """As commands take it: ``NodeDown node=n3``."""
+    """Return the text by which commands name silenced alerts: ``NodeDown node=n3``."""
     return " ".join([*([name] if name else ()), *(f"{label}={text}" for label, text in labels.items())])
 
 
@@ -221,7 +221,7 @@ def silence_of(alert: Alert, silences: Iterable[Silence]) -> Silence | None:
 
 
 def is_told(alert: Alert, silences: Iterable[Silence]) -> bool:
-    """Whether receivers are told of an alert that fires or has ended. What a silence covers is held back, but
-    for the end of an alert that began before: receivers know it, and would have it open for ever."""
+    """Check that an alert that fires or has ended is sent to receivers. Alerts that a silence covers are held
+    back, except the end of an alert that began before: receivers know it, and would have it open for ever."""
     covering = (silence for silence in silences if silence.covers(alert))
     return all(alert.is_over and alert.starts_ms < silence.since_ms for silence in covering)

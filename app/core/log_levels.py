@@ -31,7 +31,7 @@ class LineLevel(Enum):
 
 
 OTHERS = LineLevel.WARNING
-"""Of modules that the tables below do not name."""
+"""Level of modules that the tables below do not name."""
 OURS = ("app", "catalog", "parser", "rebalance", "spark")
 LIBRARIES: Mapping[str, LineLevel] = {
     "alembic": LineLevel.INFO,
@@ -45,7 +45,7 @@ write parameters of statements at INFO are not listed."""
 DEFAULTS: Mapping[str, LineLevel] = {**dict.fromkeys(OURS, LineLevel.INFO), **LIBRARIES}
 
 MODULE_PATTERN = rf"^({'|'.join(map(re.escape, DEFAULTS))})(\.[A-Za-z_][A-Za-z0-9_]*)*$"
-"""Of the modules whose level can be changed."""
+"""Pattern of the names of modules whose level can be changed."""
 _MODULE = re.compile(MODULE_PATTERN)
 
 
@@ -91,7 +91,7 @@ def checked_module(module: str, level: LineLevel | None = None) -> str:
 
 
 def levels_now(changes: Iterable[tuple[str, LogLevel]], now_ms: int) -> dict[str, LineLevel]:
-    """What holds now, by module. A change that this build would refuse is left out."""
+    """Changed levels that hold now, by module. A change that this build would refuse is left out."""
     levels: dict[str, LineLevel] = {}
     for module, change in changes:
         try:
@@ -104,5 +104,5 @@ def levels_now(changes: Iterable[tuple[str, LogLevel]], now_ms: int) -> dict[str
 
 
 def next_end_ms(changes: Iterable[LogLevel], now_ms: int) -> int | None:
-    """When the first of those that hold is over; None: none holds."""
+    """Time (Unix, milliseconds) at which the first of the changes that hold is over; None: none holds."""
     return min((change.until_ms for change in changes if change.holds(now_ms)), default=None)

@@ -39,16 +39,16 @@ ROUND_S = 2.0
 SLICE_S = 0.002
 """The event loop is held for so long, and the time of one more partition."""
 SHARE = 0.4
-"""Of a core, while there is something to read."""
+"""Share of a core that is used while there is something to read."""
 INTENTS = 500
-"""So many are looked at in one step."""
+"""Number of intents that are read in one step."""
 HELD_BACK_S = 30.0
-"""What limits hold back is read again so often: windows open, and other moves end."""
+"""Seconds after which partitions that limits hold back are read again: windows open, and other moves end."""
 
 
 @dataclass(slots=True)
 class _Changes:
-    """Since the round before. ``whole``: zones of which every partition is read."""
+    """Changes since the round before. ``whole``: zones of which every partition is read."""
 
     partitions: dict[ZoneId, set[int]] = field(default_factory=dict)
     zones: set[ZoneId] = field(default_factory=set)
@@ -68,9 +68,10 @@ class PartitionCount:
         self.alive: frozenset[str] = frozenset()
         self.drained: frozenset[str] = frozenset()
         self.counted_at: float | None = None
-        """When the last round that is complete began (monotonic); None: there was none yet."""
+        """Time (monotonic) at which the last complete round began; None: there was none yet."""
         self.changed_at: float | None = None
-        """When the last round began in which something had changed; ``took_s``: how long it took."""
+        """Time (monotonic) at which the last round with a change began; None: there was none yet. ``took_s``:
+        how long it took."""
         self.took_s = 0.0
         self._mirror = mirror
         self._keyspace = keyspace
@@ -95,14 +96,14 @@ class PartitionCount:
         return {zone_id: len(zone.facts) for zone_id, zone in self.tally.zones.items()}
 
     def since_ms(self, partition: PartitionId) -> int | None:
-        """Since when the partition has waited for what it waits for and serves, or not, as this server has seen
-        it, Unix; None: it was not looked at yet."""
+        """Unix time, in milliseconds, since which the partition has waited for what it waits for now, and has
+        served or not, as this server has seen it; None: it was not read yet."""
         zone = self.tally.zones.get(partition.zone_id)
         known = zone is not None and partition.partition < len(zone.since_ms)
         return (zone.since_ms[partition.partition] or None) if known and zone is not None else None
 
     async def run(self) -> None:
-        """Until cancelled."""
+        """Count until cancelled, a round every ``ROUND_S`` seconds; the first one reads all partitions."""
         self._is_new = True
         await self._mirror.loaded()
         while True:
@@ -129,7 +130,8 @@ class PartitionCount:
             self.changed_at, self.took_s = begun, time.monotonic() - begun
 
     async def _changes(self) -> _Changes:
-        """What the mirror has told since the round before; in the first one all that there is."""
+        """Collect the changes that the mirror has reported since the round before; in the first round, all
+        zones and nodes."""
         keys, changes = self._keyspace, _Changes(nodes=self._is_new)
         if self._is_new:
             self._unread.clear()
@@ -162,13 +164,13 @@ class PartitionCount:
             changes.limits = True
 
     def _views(self) -> KeyspaceViews:
-        """Of one round: what they remember goes with them."""
+        """Make the views of one round: what they have cached is dropped with them."""
         ownership = self._ring.shown
         return KeyspaceViews(self._mirror, self._keyspace, waits=self._waits(), ownership=lambda: ownership)
 
     def _waits(self) -> WaitCauses:
-        """What pauses, windows and the order of operations hold back. How full nodes are is left out: that
-        takes a walk over all that moves."""
+        """Causes of waiting by pauses, windows and the order of operations. How full nodes are is left out:
+        that takes a walk over all moves."""
         keys = self._keyspace
         prefixes = (keys.limits, keys.operations, keys.nodes, keys.admissions)
         held = self._mirror.get(keys.limits) is not None
@@ -230,8 +232,8 @@ class PartitionCount:
                 await self._turn()
 
     async def _read_zone(self, zone_id: ZoneId, numbers: Iterable[int], views: KeyspaceViews) -> None:
-        """Where there is no target the zone as a whole waits for something; so many partitions may have no key
-        of their own that they are not looked for one by one."""
+        """Read partitions of a zone. Without a target the zone as a whole waits for something; if none of its
+        partitions has a key, which there may be very many of, their keys are not looked up one by one."""
         placed, whole, nothing = views.placed(zone_id), Cause.NONE, None
         if placed is None:
             intent = views.intent(zone_id)
@@ -249,7 +251,8 @@ class PartitionCount:
     def _reading(
         self, partition: PartitionId, placed: PlacedZone | None, whole: Cause, views: KeyspaceViews
     ) -> Reading:
-        """What this build cannot read is counted as such: the others are counted all the same."""
+        """Read one partition. One that this build cannot read is counted as unreadable, so that the others are
+        counted all the same."""
         try:
             view, _ = views.view(partition, placed)
             facts = facts_of(view, self.alive)

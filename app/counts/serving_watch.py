@@ -1,4 +1,5 @@
-"""Who serves while the metastore is silent: partitions are asked one after the other, as a user's read asks.
+"""The watch for the partitions that serve while the metastore is silent: they are asked one after the other, by
+reads like a user's.
 
 A linearizable answer takes a majority of a group, or the primary of a store zone in its time. So many a second
 are asked, a zone's in turn with those of the others; of many thousands most are unknown at any moment.
@@ -19,7 +20,7 @@ from rebalance.core.keyspace.keys import PartitionId
 from rebalance.ports.groups import GroupError
 
 LOOK_S = 2.0
-"""So often it is asked whether the metastore is silent."""
+"""Seconds between two questions whether the metastore is silent."""
 ROUND_S = 1.0
 """A partition is asked no more often."""
 ASK_S = 2.0
@@ -30,9 +31,9 @@ PER_S = 50
 AT_ONCE = 32
 AGAIN_S = 1.0
 JITTER_MS = 1_000
-"""Of one moment, by two clocks."""
+"""Difference in which two readings of one moment by two clocks may differ, in milliseconds."""
 KEY = ""
-"""Nobody has it: keys are not empty."""
+"""Key that is asked for, and that no entry has: keys are not empty."""
 
 
 class PartitionReader(Protocol):
@@ -53,7 +54,7 @@ class ServingWatch:
     def __post_init__(self) -> None:
         self._answers: dict[PartitionId, ServingAnswer] = {}
         self._asked_s: dict[PartitionId, float] = {}
-        """In the order of time."""
+        """Times at which partitions were asked last, the earliest first."""
         self._since_ms: int | None = None
         self._looked_s = 0.0
 
@@ -80,7 +81,7 @@ class ServingWatch:
         return self._since_ms
 
     async def run(self) -> None:
-        """Until cancelled."""
+        """Ask partitions whenever the metastore is silent, until cancelled."""
         while True:
             if await self._silent_since_ms() is None:
                 self._answers.clear()

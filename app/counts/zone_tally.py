@@ -21,7 +21,7 @@ from rebalance.core.moves.partition_state import MoveStage, PartitionFacts
 from rebalance.ports.metric_rows import ZONES_SHOWN_MAX
 
 DEPENDENTS = 5_000
-"""So many partitions are looked at in one step, which takes less than a millisecond."""
+"""Number of partitions that are read in one step, which takes less than a millisecond."""
 
 
 class Rank(NamedTuple):
@@ -37,8 +37,9 @@ class Rank(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """What is kept of one partition. Sets of nodes are bits (``NodeBits``): ``named``, whose coming or going
-    changes what the partition is; ``kept``, of stable and pending; ``full``, whose member found no space."""
+    """Facts that are kept of one partition. Sets of nodes are bits (``NodeBits``): ``named``, whose coming or
+    going changes what the partition is; ``kept``, of stable and pending; ``full``, whose member found no
+    space."""
 
     facts: PartitionFacts
     named: int = 0
@@ -94,7 +95,7 @@ class ZoneTally:
         return cls(name, [None] * partitions, none, [*none], numbers, numbers[:])
 
     def ranked(self, zone_id: ZoneId) -> Rank:
-        """As it is now."""
+        """Rank of the zone by its present counts."""
         states = states_of(self.counts)
         return Rank(
             -number_of(self.counts, lambda facts: facts.lacks_majority or facts.is_lost),
@@ -151,7 +152,7 @@ class ZoneCounts:
         zone.data_nodes = bits
 
     def rank(self, zone_id: ZoneId) -> None:
-        """After the zone's partitions were noted: it takes its place among the others."""
+        """Give the zone its place among the others; to be called after its partitions were noted."""
         zone = self.zones.get(zone_id)
         if zone is None or zone.rank == (rank := zone.ranked(zone_id)):
             return
@@ -200,7 +201,7 @@ class ZoneCounts:
         return list(self._since.get(stage, ()))
 
     def oldest(self, now: float) -> dict[MoveStage, float]:
-        """For how many seconds the partition that came to a stage first has been there."""
+        """Age of the oldest partition at each stage: seconds since it came to that stage."""
         known = self._since.items()
         return {stage: now - next(iter(partitions.values())) for stage, partitions in known if partitions}
 
@@ -252,12 +253,12 @@ class ZoneCounts:
 
 
 def _told(facts: PartitionFacts) -> tuple[object, ...]:
-    """What people are told since when."""
+    """Facts that are shown to people with the time since which they hold."""
     return facts.cause, facts.is_unserved, facts.is_degraded
 
 
 def number_of(counts: Mapping[PartitionFacts, int], holds: Callable[[PartitionFacts], bool]) -> int:
-    """How many partitions are so."""
+    """Number of partitions for which ``holds`` is true."""
     return sum(number for facts, number in counts.items() if holds(facts))
 
 

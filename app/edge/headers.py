@@ -62,7 +62,7 @@ DOCS = "/docs"
 ALWAYS = "frame-ancestors 'none'; base-uri 'none'; object-src 'none'; form-action 'none'"
 
 API_POLICY = f"default-src 'none'; {ALWAYS}"
-"""Of what is no page: nothing of it is run, drawn or framed."""
+"""Policy for answers that are not pages: nothing in them is run, drawn or framed."""
 
 DOCS_POLICY = "; ".join(
     (
@@ -100,7 +100,7 @@ def is_at(root: str, path: str) -> bool:
 
 
 def headers_of(path: str) -> tuple[Header, ...]:
-    """As ASGI has them, for an answer to a request for ``path``."""
+    """Headers, as ASGI has them, for an answer to a request for ``path``."""
     return _CONSOLE if is_at(CONSOLE, path) else _DOCS if is_at(DOCS, path) else _API
 
 

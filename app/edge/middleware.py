@@ -29,7 +29,8 @@ from catalog.core.errors import RefusedError
 log = structlog.get_logger(__name__)
 
 SHORT_BYTES = 64 << 10
-"""What nobody asks for is read all the same up to here, so that the connection can be kept."""
+"""Size up to which a body is read even if the application does not ask for it, so that the connection can be
+kept."""
 GONE: Message = {"type": "http.disconnect"}
 CLOSE = (b"connection", b"close")
 
@@ -91,7 +92,7 @@ class DeferredBody:
         await self._send({**message, "headers": headers})
 
     def _is_short(self) -> bool:
-        """And on its way: who expects to be told to go on has not sent it."""
+        """Check that the body is short and on its way: a client that waits for 100 Continue has not sent it."""
         length = self._fields.first(b"content-length")
         is_known = b"transfer-encoding" not in self._fields.lines and length.isdecimal()
         return is_known and int(length) <= SHORT_BYTES and b"expect" not in self._fields.lines
@@ -118,7 +119,8 @@ class DeferredBody:
         await send_refusal(refusal, {"type": "http"}, self._receive, self.send)
 
     async def _linger(self) -> None:
-        """Until the client has read the answer and gone, or has sent all."""
+        """Wait until the client has read the answer and gone, or has sent all, for at most ``LINGER_S``
+        seconds."""
         with suppress(TimeoutError):
             async with asyncio.timeout(LINGER_S):
                 while (await self._receive()).get("more_body", False):
@@ -188,7 +190,7 @@ class AnswerLog:
         await self._send(message)
 
     def write(self) -> None:
-        """Without what follows the path, which may hold what is searched."""
+        """Write the line. It is without the query behind the path, which may hold what is searched."""
         write = log.info if self._status >= HTTPStatus.INTERNAL_SERVER_ERROR else log.debug
         write(
             "request",

@@ -44,7 +44,7 @@ TURN_S = 0.005
 HELD_BYTES = 64 << 10
 """More is left in the socket until the application asks for it."""
 FRAGMENTS_MAX = 1_000
-"""Of a message: each has a size of its own in memory, also one of no bytes."""
+"""Limit of fragments of one message: each takes some memory, even if it has no bytes."""
 TOO_BIG = 1009
 
 
@@ -134,7 +134,8 @@ class BoundedSocket(WebSocketsSansIOProtocol):
 
 
 PART_BYTES = 2 << 10
-"""Of a body in chunks of one byte these are 340 events of the parser, some milliseconds."""
+"""Size of the parts that the parser gets. In a body in chunks of one byte these are 340 events of the parser,
+some milliseconds."""
 OVERHEAD_BYTES_MAX = 16 << 10
 OVERHEAD_PART = 64
 """Sizes, extensions and trailers of chunks have at most ``OVERHEAD_BYTES_MAX`` and a byte for each
@@ -174,7 +175,7 @@ class BoundedProtocol(H11Protocol):
         super().__init__(**parts)
         self._place = place
         self._share = self.strangers if place.is_counted else None
-        """Of strangers; None: whoever sends here is none, or nobody is."""
+        """Turns of strangers; None: this client is none, or there is no login."""
         self._turn: StrangerTurn | None = None
         self._unread = bytearray()
         self._header_timer: asyncio.TimerHandle | None = None
@@ -242,7 +243,7 @@ class BoundedProtocol(H11Protocol):
             self._header_timer = self.loop.call_later(self.limits.header_s, self._give_up)
 
     def _let_in(self) -> None:
-        """Whoever sends here has logged in."""
+        """Stop treating the client as a stranger: it has logged in."""
         if self._share is not None:
             self._share = None
             self._forget_turn()
@@ -273,7 +274,7 @@ class BoundedProtocol(H11Protocol):
         self._pump()
 
     def _come_back(self) -> None:
-        """When others have had their turn."""
+        """Go on after others have had their turn."""
         if not self._is_due:
             self._is_due = True
             self.loop.call_soon(self._go_on)
@@ -356,8 +357,8 @@ class BoundedProtocol(H11Protocol):
         return part
 
     def _drop(self, data: bytes) -> None:
-        """What nobody reads; the rest of very much stays in the socket. Where the length is known, so is the
-        end."""
+        """Drop bytes of a body that is not read. If there are very many, the rest stays in the socket. If the
+        body's length is known, its end is noticed."""
         self._dropped += len(data)
         if self._dropped > LINGER_BYTES_MAX:
             self._hold(True)
@@ -374,7 +375,7 @@ class BoundedProtocol(H11Protocol):
     # Ends
 
     def _unsupported_upgrade_warning(self) -> None:
-        """Whoever asks for another protocol is answered in this one, and the log says nothing of it."""
+        """Log nothing: a client that asks for another protocol is answered in this one."""
 
     def _give_up(self) -> None:
         self._header_timer = None
@@ -387,7 +388,8 @@ class BoundedProtocol(H11Protocol):
             self.transport.close()
 
     def _refuse(self, refusal: RefusedError) -> None:
-        """Where an answer can still be sent: not in the middle of another one. Nothing more is read."""
+        """Refuse the request, and read no more. The refusal is sent only where an answer can still be sent: not
+        in the middle of another one."""
         self._stop_timer()
         self._is_over = True
         self._unread.clear()

@@ -1,4 +1,4 @@
-"""Which requests are refused before anything of the application sees them. Pure: ``refusal_of`` decides.
+"""Rules by which requests are refused before the application sees any of them. Pure: ``refusal_of`` decides.
 
 A page of another site can have a browser send what HTML forms send, with the method GET, HEAD or POST and one
 of three media types, and sees no answer. So whatever changes something asks for more: JSON
@@ -51,8 +51,8 @@ DIGITS_MAX = 18
 def refusal_of(
     scope: Scope, fields: Fields, sent_hosts: Sequence[str], trust: Trust, limits: HttpLimits
 ) -> RefusedError | None:
-    """Of the request as its client addressed it; ``sent_hosts`` are the Host headers that arrived, which a
-    proxy in between has chosen. None: it may pass."""
+    """Refusal of the request as its client addressed it; ``sent_hosts`` are the Host headers that arrived,
+    which a proxy in between has chosen. None: it may pass."""
     return (
         _of_hosts([*sent_hosts, *fields.all(b"host")], trust)
         or _of_origins(scope, fields, trust)
@@ -63,7 +63,8 @@ def refusal_of(
 
 
 def forwarded_refusal(fields: Fields, trust: Trust) -> RefusedError | None:
-    """Of the request as it arrived."""
+    """Refusal of the request as it arrived, if a proxy has forwarded it and ``trust`` refuses that. None: it
+    may pass."""
     if not trust.refuses_forwarded or not is_forwarded(fields):
         return None
     message = (
@@ -131,7 +132,8 @@ def _of_size(fields: Fields, limits: HttpLimits) -> RefusedError | None:
 
 
 def _of_framing(scope: Scope, fields: Fields) -> RefusedError | None:
-    """Where two headers say where a body ends, a proxy may have read another one than this server would."""
+    """Refuse a body whose end is ambiguous: if two headers say where it ends, a proxy may have read another one
+    than this server would. The same holds for chunks in HTTP/1.0."""
     if b"transfer-encoding" not in fields.lines:
         return None
     if b"content-length" in fields.lines:
@@ -167,7 +169,7 @@ def _address(scope: Scope, fields: Fields) -> str:
 
 
 def _shown(text: str) -> str:
-    """For a message: what others have sent, cut and without what a terminal would act on."""
+    """Text from a client for use in a message: cut, and without characters that a terminal would act on."""
     cut = text if len(text) <= SHOWN_CHARS_MAX else f"{text[:SHOWN_CHARS_MAX]}..."
     return "".join(character for character in cut if character.isprintable())
 

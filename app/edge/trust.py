@@ -23,7 +23,8 @@ FORWARDED = b"x-forwarded-"
 
 
 class RequestOrigin(NamedTuple):
-    """As browsers compare them. ``parse`` raises ValueError for what is none, as ``null``."""
+    """Origin, as browsers compare them. ``parse`` raises ValueError for a text that is not an origin, as
+    ``null``."""
 
     scheme: str
     host: str
@@ -56,7 +57,7 @@ class Trust:
 
     @classmethod
     def parse(cls, hosts: str = "", origins: str = "", proxies: str = "", identity_header: str = "") -> Self:
-        """Of comma-separated lists. Raises ValueError, naming the part that is wrong."""
+        """Parse comma-separated lists. Raises ValueError, naming the part that is wrong."""
         names = _parts(hosts)
         for name in names:
             if host_of(name) != _name(name):
@@ -183,7 +184,7 @@ def https_url(host: str, port: int, scope: Scope) -> str:
 
 
 def is_every_address(host: str) -> bool:
-    """Whether who listens on ``host`` listens on all addresses of the machine."""
+    """Check that ``host`` stands for all addresses of the machine."""
     try:
         return ip_address(host).is_unspecified
     except ValueError:

@@ -51,7 +51,7 @@ def listen(host: str, port: int) -> socket.socket:
 
 
 def places_of(limits: HttpLimits, trust: Trust) -> ConnectionPlaces:
-    """For all ports of a server together."""
+    """Places for connections, of all ports of a server together."""
     return ConnectionPlaces(limits.connections_max, connections_bound(), is_exempt=trust.is_proxy)
 
 
@@ -65,9 +65,10 @@ async def serve_http(
     connections: ConnectionPlaces | None = None,
     strangers: StrangerShare | None = None,
 ) -> None:
-    """Until cancelled; requests that run get ``GRACE_S`` to finish. Without ``trust`` it believes nobody.
-    ``tls``: of HTTPS, asked for each connection. ``connections``: of
-    all ports of the server; None: it has no other. ``strangers``: the same; None: nobody has to log in."""
+    """Serve until cancelled; requests that run get ``GRACE_S`` seconds to finish. Without ``trust`` no proxy is
+    believed. ``tls`` gives the context of HTTPS, for each connection anew. ``connections``: places of all ports
+    of the server; None: it has no other port. ``strangers``: likewise, turns of all ports; None: no login is
+    required."""
     limits, trust = limits or HttpLimits(), trust or Trust()
     places = connections or places_of(limits, trust)
     http = protocol_with(limits, strangers)

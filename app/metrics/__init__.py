@@ -1,1 +1,1 @@
-"""What this process measures, and how it is read: the one registry, and what fills it."""
+"""Metrics of this process, and how they are read: the one registry, and the code that fills it."""

@@ -26,7 +26,7 @@ log = structlog.get_logger(__name__)
 
 COUNTER_SERIES_MAX = 400
 HISTOGRAM_SERIES_MAX = 60
-"""So many combinations of labels has one metric of that type; what comes later counts as ``_other``."""
+"""Number of combinations of labels that one metric of the type has; later ones count as ``_other``."""
 GAUGE_SERIES_MAX = 1_000
 
 Probe = Callable[[], None]
@@ -131,7 +131,7 @@ class Exposition(Collector):
         return text
 
     def collect(self) -> Iterable[Family]:
-        """For prometheus_client. A metric of which nothing is known is left out."""
+        """Yield the metrics for prometheus_client. A metric without any value is left out."""
         for kind, measured in ((CounterMetricFamily, self._counters), (GaugeMetricFamily, self._gauges)):
             for metric, values in measured.items():
                 with self._lock:

@@ -41,7 +41,7 @@ from rebalance.ports.metric_rows import OTHER, Measures, Metric
 from rebalance.ports.placement import EngineState
 
 NODES_SHOWN_MAX = 200
-"""So many nodes have a series of their own, those that are down first."""
+"""Number of nodes that have a series of their own, those that are down first."""
 
 _OF_ZONES: Mapping[Metric, Callable[[PartitionFacts], bool]] = {
     Metric.ZONE_WITHOUT_MAJORITY: lambda facts: facts.lacks_majority,
@@ -131,7 +131,7 @@ LAG_S = 0.5
 
 
 class Line(Protocol):
-    """In which statements wait for their turn."""
+    """Queue in which statements wait for their turn."""
 
     @property
     def waiting(self) -> int: ...
@@ -141,8 +141,8 @@ class Line(Protocol):
 
 
 class MirrorAge:
-    """How far the mirror is behind the metastore. It was complete when the metastore was at a revision that it
-    has reached since."""
+    """Age of the mirror: how far it is behind the metastore. It was complete when the metastore was at a
+    revision that it has reached since."""
 
     def __init__(self, mirror: KeyspaceMirror, metastore: MetastoreCondition, measures: Measures) -> None:
         self._mirror = mirror
@@ -158,7 +158,7 @@ class MirrorAge:
         return None if self._complete_at is None else time.monotonic() - self._complete_at
 
     async def run(self, period_s: float = LOOK_S) -> None:
-        """Until cancelled."""
+        """Compare the mirror with the metastore every ``period_s`` seconds until cancelled."""
         while True:
             asked_at = time.monotonic()
             try:
@@ -235,7 +235,7 @@ class ServerGauges:
 
 
 async def follow_operations(mirror: KeyspaceMirror, keyspace: Keyspace, measures: Measures) -> None:
-    """Until cancelled."""
+    """Measure the open operations every ``LOOK_S`` seconds until cancelled."""
     open_operations, put = OpenOperations(mirror, keyspace), measures.set
     await mirror.loaded()
     while True:
@@ -252,7 +252,7 @@ async def follow_operations(mirror: KeyspaceMirror, keyspace: Keyspace, measures
 
 
 async def follow_catalog(snapshot: Callable[[], Awaitable[object]], measures: Measures) -> None:
-    """Until cancelled. ``snapshot`` reads the catalog."""
+    """Measure until cancelled whether the catalog answers. ``snapshot`` reads it."""
     while True:
         try:
             async with asyncio.timeout(LOOK_S):
@@ -265,7 +265,7 @@ async def follow_catalog(snapshot: Callable[[], Awaitable[object]], measures: Me
 
 
 class LoopLag:
-    """How late the event loop comes: it is asked to be back after a while, again and again."""
+    """Delay of the event loop: it is asked to be back after a while, again and again."""
 
     def __init__(self, measures: Measures) -> None:
         self._measures = measures
@@ -277,7 +277,7 @@ class LoopLag:
         self._worst_s = 0.0
 
     async def run(self) -> None:
-        """Until cancelled."""
+        """Measure the delay until cancelled."""
         loop = asyncio.get_running_loop()
         while True:
             due = loop.time() + LAG_S
@@ -325,7 +325,8 @@ class AskedMembers(Protocol):
 
 
 async def follow_members(metastore: AskedMembers, measures: Measures, quota: int) -> None:
-    """Until cancelled. ``quota``: bytes at which a member refuses writes, as it was started; 0: not known."""
+    """Measure the members of the metastore until cancelled. ``quota``: bytes at which a member refuses writes,
+    as it was started; 0: not known."""
     while True:
         publish_members(await metastore.statuses(), measures, quota)
         try:
@@ -336,7 +337,7 @@ async def follow_members(metastore: AskedMembers, measures: Measures, quota: int
 
 
 def publish_members(statuses: tuple[MemberHealth, ...], measures: Measures, quota: int) -> None:
-    """Nothing but that is said of a member that does not answer."""
+    """Publish the state of each member. Of a member that does not answer, only that is published."""
     up = [status for status in statuses if status.is_up]
     replace = measures.replace
     replace(Metric.ETCD_UP, (((status.name,), status.is_up) for status in statuses))

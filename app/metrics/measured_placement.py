@@ -9,7 +9,7 @@ from rebalance.ports.metric_rows import Measures, Metric
 from rebalance.ports.placement import EngineStatus, PlacementEngine, PlacementRequest, PlacementResult
 
 NO_ENGINE = "none"
-"""Of a batch that no engine could place."""
+"""Label of a batch that no engine could place."""
 
 
 class MeasuredPlacement:

@@ -1,4 +1,4 @@
-"""How a statement or a request ended, in the words of the labels: the table of errors says who is at fault."""
+"""Outcomes of statements and requests, in the words of the labels: the table of errors says who is at fault."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ from rebalance.ports.metric_rows import OTHER, Measures, Metric
 
 METHODS = frozenset(("DELETE", "GET", "HEAD", "OPTIONS", "PATCH", "POST", "PUT"))
 ROUTE = "zonekeeper.route"
-"""Of the scope: where the route that answers says which one it is."""
+"""Key of the scope under which the route that answers enters its template."""
 GONE = "gone"
 """The status of a request whose client left before it was answered."""
 

@@ -1,4 +1,4 @@
-"""Where scrapers come in: with the token beside the login of a server, and to a process without an API."""
+"""Entrances for scrapers: with the token beside the login of a server, and to a process without an API."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from app.security.token_secrets import ScrapeToken
 METRICS = "/metrics"
 
 Admission = Callable[[str], bool]
-"""Whether a request with this ``Authorization`` header, empty without one, is given what is measured."""
+"""Check that a request with this ``Authorization`` header, empty without one, is given the metrics."""
 
 
 class ScrapeDoor:

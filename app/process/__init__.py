@@ -1,1 +1,1 @@
-"""What every process says of itself: its build, its log lines and their levels."""
+"""Description that every process gives of itself: its build, its log lines and their levels."""

@@ -1,4 +1,4 @@
-"""What runs: its version, and the commit that it was made of."""
+"""The build that runs: its version, and the commit that it was made of."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def own_version() -> str:
 
 @cache
 def own_commit() -> str:
-    """Of an archive the one that it was made of, of a checkout the one that is checked out; empty: not
+    """Return the commit that an archive was made of, or the one that a checkout has checked out; empty: not
     known."""
     written = files("app").joinpath("commit.txt").read_text().strip()
     if not written.startswith("$"):

@@ -145,7 +145,7 @@ class LogLevelKeeper:
         self._keyspace = keyspace
 
     async def read(self) -> dict[str, LogLevel]:
-        """Those that hold, by module."""
+        """Read the changes that hold, by module."""
         snapshot = await self._metastore.range(self._keyspace.log_levels)
         now_ms = utc_now_ms()
         changes = {
@@ -155,7 +155,8 @@ class LogLevelKeeper:
         return {module: change for module, change in sorted(changes.items()) if change.holds(now_ms)}
 
     async def change(self, module: str, change: LogLevel) -> None:
-        """In place of an earlier one. Raises RefusedError where too many hold already."""
+        """Change the level of a module, in place of an earlier change. Raises RefusedError if too many hold
+        already."""
         changes = await self.read()
         if module not in changes and len(changes) >= CHANGES_MAX:
             message = f"{CHANGES_MAX} modules have a changed level already: reset one of them"

@@ -47,13 +47,13 @@ def current_actor() -> Actor:
 
 
 def current_caller() -> Caller | None:
-    """Who is authorised for what is being done now. None where nobody has to log in, and for what a server does
-    by itself."""
+    """Caller that is authorised for the current work. None if no login is required, and for work that a server
+    does by itself."""
     return _ACTOR.get().caller
 
 
 def current_principal() -> Principal | None:
-    """Whose is what is being done now; None where there is no caller."""
+    """Principal of the current work; None if there is no caller."""
     caller = current_caller()
     return None if caller is None else caller.principal
 
@@ -65,7 +65,7 @@ def current_scope() -> Held | None:
 
 
 def seen_zones(catalog: CatalogSnapshot) -> frozenset[ZoneId] | None:
-    """Those that may be shown to who asks; None: all, also those that are gone."""
+    """Zones that may be shown to the caller; None: all, also those that are gone."""
     caller = current_caller()
     return (
         None if caller is None else caller.seen_zones(catalog.grants, (zone.zone_id for zone in catalog.zones))
@@ -73,13 +73,13 @@ def seen_zones(catalog: CatalogSnapshot) -> frozenset[ZoneId] | None:
 
 
 def current_origin() -> Origin:
-    """As what asks for a change of the metastore's keys."""
+    """Origin of a change of the metastore's keys: the current actor, and the reason."""
     actor = current_actor()
     return Origin(actor.name, actor.verified, actor.reason)
 
 
 def acting(actor: Actor) -> AbstractContextManager[None]:
-    """What runs inside the block is done for ``actor``."""
+    """Set the actor for whom the block runs."""
     return holding(_ACTOR, actor)
 
 
@@ -111,8 +111,8 @@ class Login:
 
     @property
     def shown_name(self) -> str:
-        """For the audit: users of the catalog by their names, others with their source, both where two are
-        named."""
+        """Name for the audit: of users of the catalog without their source, of others with it. If a statement
+        names another user, both are given."""
         principal = self.caller.principal
         name = principal.name if principal.source == LOCAL else str(principal)
         return f"{name} for {self.acts_for}" if self.acts_for else name
@@ -126,7 +126,7 @@ def current_login() -> Login | None:
 
 
 def logged_in(login: Login) -> AbstractContextManager[None]:
-    """What runs inside the block is authorised for ``login``."""
+    """Set the login by which the work of the block is authorised."""
     let_in()
     return holding(_LOGIN, login)
 
@@ -153,6 +153,6 @@ def request_id_of(values: Sequence[bytes]) -> str:
 
 @contextmanager
 def requested(request_id: str) -> Iterator[None]:
-    """What runs inside the block is done for this request."""
+    """Set the request for which the block runs, here and in its log lines."""
     with holding(_REQUEST_ID, request_id), bound_contextvars(request_id=request_id):
         yield

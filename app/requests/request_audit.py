@@ -31,8 +31,8 @@ class AuditStore(Protocol):
 
 
 class Audit:
-    """What has happened is written down afterwards. Where that cannot be done the change stays, and what would
-    have been written is in the log as an error."""
+    """Audit of changes, written after they have happened. If that fails the change stays, and what would have
+    been written is in the log as an error."""
 
     def __init__(self, store: AuditStore, snapshot: Callable[[], Awaitable[CatalogSnapshot]]) -> None:
         self._store = store
@@ -40,11 +40,12 @@ class Audit:
 
     @property
     def requires_reason(self) -> bool:
-        """Whether a change without a reason is refused."""
+        """True if a change without a reason is refused."""
         return self._store.requires_reason
 
     def require_reason(self, stated: str = "") -> None:
-        """Before a change. Raises RefusedError (REASON_REQUIRED)."""
+        """Check before a change that a reason is given, if one is required. Raises RefusedError
+        (REASON_REQUIRED)."""
         self._store.require_reason(stated)
 
     async def record(

@@ -119,7 +119,8 @@ def check_spark(settings: Settings, *, insecure: bool) -> tuple[str, ...]:
 
 
 def trust_of(settings: Settings, unprotected: tuple[str, ...]) -> Trust:
-    """Trust of the settings. If no login is required because only this machine reaches the API, requests that a
-    proxy has forwarded are refused, unless proxies are listed as trusted. Raises ValueError."""
+    """Return the trust that the settings define. If no login is required because only this machine reaches the
+    API, requests that a proxy has forwarded are refused, unless proxies are listed as trusted. Raises
+    ValueError."""
     is_local = not settings.auth and not unprotected and not settings.trusted_proxies
     return replace(settings.trust, refuses_forwarded=is_local)

@@ -64,7 +64,7 @@ class Named:
     kind: str = ""
     """SQL type, where it does not follow from the field's."""
     title: str = ""
-    """Title of the column in grids and tables, where the field's name is not good enough."""
+    """Title of the column in grids and tables, where it does not follow from the field's name."""
     words: Mapping[int, str] = field(default_factory=dict)
     """Numbers that a word is shown for, but not in SQL."""
     none: str = ""

@@ -31,7 +31,7 @@ PER_S = 50
 AT_ONCE = 32
 AGAIN_S = 1.0
 JITTER_MS = 1_000
-"""Difference in which two readings of one moment by two clocks may differ, in milliseconds."""
+"""Most milliseconds by which one moment differs between two clocks."""
 KEY = ""
 """Key that is asked for, and that no entry has: keys are not empty."""
 

@@ -175,7 +175,8 @@ class BoundedProtocol(H11Protocol):
         super().__init__(**parts)
         self._place = place
         self._share = self.strangers if place.is_counted else None
-        """Turns of strangers; None: this client is none, or there is no login."""
+        """Share of strangers, in which this client gets its turns; None: it is not a stranger, or there is no
+        login."""
         self._turn: StrangerTurn | None = None
         self._unread = bytearray()
         self._header_timer: asyncio.TimerHandle | None = None

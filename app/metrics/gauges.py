@@ -183,7 +183,7 @@ class MirrorAge:
 
 @dataclass(eq=False)
 class ServerGauges:
-    """``probe`` is called in each scrape."""
+    """Gauges of a server, set by ``probes``, which are called in each scrape."""
 
     measures: Measures
     mirror: KeyspaceMirror

@@ -29,7 +29,7 @@ def own_commit() -> str:
     written = files("app").joinpath("commit.txt").read_text().strip()
     if not written.startswith("$"):
         return written
-    root = Path(__file__).parent.parent
+    root = Path(__file__).parents[2]
     if not (root / ".git").exists():
         return ""
     try:

@@ -56,12 +56,12 @@ class StoreCopies:
         if address is None:
             return ServerCopies(name, None, Cause.NO_ANSWER.text("where it listens is not known"))
         try:
-            return ServerCopies(name, await self._asked(address))
+            return ServerCopies(name, await self._asked(name, address))
         except (StoreUnreachableError, ValueError) as error:
             return ServerCopies(name, None, Cause.NO_ANSWER.text(str(error)))
 
-    async def _asked(self, at: ServerAddress) -> tuple[ListedCopy, ...]:
-        channel = StoreChannel(server_url(at.host, at.port, at.incarnation), self._tls)
+    async def _asked(self, name: str, at: ServerAddress) -> tuple[ListedCopy, ...]:
+        channel = StoreChannel(server_url(at.host, at.port, name, at.incarnation), self._tls)
         try:
             answer = await channel.copies(self._limit_s)
             # Thousands of rows: the loop goes on meanwhile.

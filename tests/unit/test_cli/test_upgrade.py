@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import re
+import subprocess
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,6 +16,7 @@ from app.diagnosis.checks import CheckVerdict
 from app.process.build import own_commit, own_version
 from tests.fixtures.api_stub import ApiStub
 
+ROOT = Path(__file__).parents[3]
 NEW = {"name": "h/1", "role": "server", "version": "0.3.0", "commit": "0a1b2c3d4e5f6a7b", "level": 1}
 OLD = {"name": "n1", "role": "node", "version": "0.2.0", "commit": "", "level": 0}
 STEP = {"process": "n1", "role": "node", "version": "0.2.0", "may_go": True, "why_not": ""}
@@ -47,6 +50,14 @@ def test_version(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--version"]) == 0
     assert capsys.readouterr().out == f"zonectl {own_version()} ({own_commit()[:12] or 'commit not known'})\n"
     assert re.fullmatch(r"\d+\.\d+\.\d+", own_version())
+
+
+@pytest.mark.skipif(not (ROOT / ".git").exists(), reason="of a checkout")
+def test_a_checkout_is_known_by_its_commit() -> None:
+    head = subprocess.run(
+        ["git", "-C", str(ROOT), "rev-parse", "HEAD"], capture_output=True, text=True, check=True
+    )
+    assert own_commit() == head.stdout.strip()
 
 
 def test_status(api: ApiStub, capsys: pytest.CaptureFixture[str]) -> None:

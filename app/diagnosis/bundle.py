@@ -45,8 +45,8 @@ LOGS_BYTES_MAX = 24 << 20
 SECRET_BYTES_MAX = 64 << 10
 PREFIX = "ZONEKEEPER_"
 STATE_FILES = ("state.json", "run.json", "etcd.json")
-SHOWN = frozenset(Settings.model_fields) - {"catalog_url"}
-"""Settings whose values may be shown. What has another name may be anything."""
+SHOWN = frozenset(Settings.model_fields) - {"catalog_url", "alert_webhook_url"}
+"""Settings whose values may be shown: the two may hold a secret, and what has another name anything."""
 
 
 @dataclass(frozen=True, slots=True)

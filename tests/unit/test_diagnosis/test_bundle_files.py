@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from app.diagnosis.bundle import LOG_BYTES_MAX, LOGS_BYTES_MAX, logs
+from app.diagnosis.bundle import LOG_BYTES_MAX, LOGS_BYTES_MAX, logs, settings
 from app.diagnosis.whereabouts import Place
 
 LINES = 220_000
@@ -23,3 +23,14 @@ def test_long_logs_are_cut_at_a_line_and_all_of_them_at_a_size(tmp_path: Path) -
         assert each.is_cut
         assert each.text.endswith(f"{LINES - 1:09}\n")
         assert {len(line) for line in each.text.splitlines()} == {9}
+
+
+def test_addresses_that_may_hold_a_secret_are_named_only(tmp_path: Path) -> None:
+    set_here = {
+        "ZONEKEEPER_ALERT_WEBHOOK_URL": "https://hooks.example/services/T0/B0/canary",
+        "ZONEKEEPER_CATALOG_URL": "postgresql://u:canary@h/db",
+        "ZONEKEEPER_PORT": "7000",
+    }
+    (entry,) = settings(Place(data_dir=tmp_path), set_here)
+    assert "canary" not in entry.text
+    assert all(name in entry.text for name in (*set_here, "7000"))

@@ -3,7 +3,7 @@
 The table below names every command with its line of help. The module of a command is imported when the command
 runs or is asked for its own help, so that ``zonectl --help`` answers at once.
 
-Environment variables that set options of commands in earlier releases, and set nothing now.
+Former commands, options and environment variables are named with what is there instead, for one release.
 """
 
 from __future__ import annotations

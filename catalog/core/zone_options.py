@@ -9,15 +9,12 @@ Order of the checks (the documents' order, kept because the first error is the o
 ``read_options`` = unknown, duplicates, what an ALTER may not touch, types, signs and modes;
 ``check_ranges`` = static ranges. Profiles and filter come between the two, see ``catalog.core.zone_changes``.
 
-Options of zones that not every storage engine has: one table, and the refusal where the engine is known.
+Not every storage engine has every option, and a profile's engine is known only where nodes have it. So a
+statement is checked against the nodes that live, and a node whose engine lacks an option of the zone is none of
+its data nodes: a zone that was created before its first node came waits, and names the cause.
 
-A profile's engine is known only where nodes have it. So a statement is checked against the nodes that live, and
-a node whose engine lacks an option of the zone is none of its data nodes: a zone
-that was created before its first node came waits, and names the cause.
-
-The catalog's port to NODES FILTER, without knowing its language: this folder is pure.
-
-The language (JSONPath) is behind ``NodeFilters``, which the composition hands in; see ``catalog.filters``.
+The language of NODES FILTER (JSONPath) is behind ``NodeFilters``, which the composition hands in
+(``catalog.filters``): this folder is pure.
 """
 
 from __future__ import annotations

@@ -23,7 +23,7 @@ from contextvars import ContextVar
 from dataclasses import KW_ONLY, dataclass
 from functools import lru_cache, partial
 from ipaddress import IPv6Address, IPv6Network, ip_address
-from typing import Any
+from typing import Any, cast
 
 import structlog
 
@@ -270,7 +270,7 @@ class GuardedDoor(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         # uvloop's is none of asyncio's classes.
-        stream: asyncio.Transport = transport  # type: ignore[assignment]
+        stream = cast(asyncio.Transport, transport)
         address = _address_of(stream)
         place = self.places.take(address, stream.abort)
         if place is None:

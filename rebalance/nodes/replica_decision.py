@@ -1,12 +1,9 @@
-"""Decision of a node about its own member of a partition, pure: from what is written and what runs.
+"""Decisions of a node about its member or its mirror of a partition, pure: from what is written and what runs.
 
-Decision of a node about its mirror of a partition, pure: from what is written and what runs.
-
-Members that may not run, because recovery has given their group up.
-
-A recovery founds the group anew on one node (pending with ``forced``). From the moment that pending is written
-until stable is switched no other member may serve, and a member of an earlier generation never runs again: two
-of them together could be a majority of a group that nobody counts on any more.
+A member whose group a recovery has given up may not run. A recovery founds the group anew on one node (pending
+with ``forced``). From the moment that pending is written until stable is switched no other member may serve,
+and a member of an earlier generation never runs again: two of them together could be a majority of a group that
+is not counted on any more.
 """
 
 from __future__ import annotations

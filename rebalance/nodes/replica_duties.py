@@ -1,6 +1,5 @@
-"""Carries out what ``decide_member`` decides, and keeps the member's record true.
-
-Carries out what ``decide_mirror`` decides, and keeps what is published of the mirror true.
+"""Duties of a node to its members and mirrors: carry out what ``replica_decision`` decides, and keep what is
+published of them true.
 """
 
 from __future__ import annotations

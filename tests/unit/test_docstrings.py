@@ -37,8 +37,6 @@ DONE = (
     "app/core",
     "app/requests",
     "app/configuration",
-    "app/process",
-    "rebalance/data",
 )
 """Folders whose docstrings were rewritten; others follow."""
 REFUSED = re.compile(
@@ -64,5 +62,5 @@ def test_first_lines_stand_alone(folder: str) -> None:
         for path in sorted((ROOT / folder).rglob("*.py"))
         for line in first_lines(path)
     ]
-    assert lines
+    assert len(lines) > 20
     assert [f"{place}: {line}" for place, line in lines if REFUSED.match(line)] == []

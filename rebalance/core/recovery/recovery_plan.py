@@ -1,7 +1,7 @@
 """The way back for a partition that has lost the majority of its voters, as pure plans (IEP-049, IEP-059..061).
 
 A *reset* founds the group anew on the best copy of a living node, whatever kind it is: first phase: pending is
-that one node, forced (``recovery_candidates``). It brings the group to its full set after that (second phase:
+that one node, forced (``candidates_of``). It brings the group to its full set after that (second phase:
 planned). It is refused while a majority of the voters that the group has committed lives: then nothing is
 lost, and the group helps itself. A *restart* stops and starts members, with clean-up on new data, and is
 refused where that would cost the majority.

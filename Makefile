@@ -81,11 +81,19 @@ format: setup ## rewrite the code the way ruff wants it
 simulate: setup ## one run in virtual time, as ARGS="control --seed 7"; ARGS=--help for all
 	@$(BIN)/python -m simulator $(ARGS)
 
-soak: setup browser ## the long runs; their results go to docs/soak.md
-	$(BIN)/pytest -m soak --timeout 0 -s --ledger soak
-	HYPOTHESIS_PROFILE=random $(BIN)/pytest --timeout 0 --ledger "new examples" tests/property tests/unit \
-		tests/linearizability/test_checker.py tests/simulation/test_whole_checks.py \
-		tests/simulation/test_store_releases.py tests/simulation/test_store_machine.py::TestStoreMachine
+# The long runs, each a row of docs/soak.md: what it runs.
+SOAK_simulated := -m soak tests/simulation tests/model tests/property tests/contract
+SOAK_servers := -m soak tests/integration tests/linearizability tests/console
+SOAK_installations := -m soak tests/e2e
+SOAK_examples := tests/property tests/unit tests/linearizability/test_checker.py \
+	tests/simulation/test_whole_checks.py tests/simulation/test_store_releases.py \
+	tests/simulation/test_store_machine.py::TestStoreMachine
+
+soak: soak-simulated soak-servers soak-installations soak-examples ## the long runs; their results go to docs/soak.md
+
+soak-examples: export HYPOTHESIS_PROFILE := random
+soak-%: setup browser
+	$(BIN)/pytest -q --timeout 0 -n $(WORKERS) $(PARALLEL) --ledger $* $(SOAK_$*)
 
 bench: setup browser ## the measurements
 	$(BIN)/pytest -q -s --timeout 0 tests/bench/bench_*.py

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
-from tests.fixtures.ledger import HEAD, PAGE, Entry, with_entry
+from tests.fixtures.ledger import HEAD, PAGE, ROOT, WHOLE, Entry, with_entry
 
 
 def entry(run: str, seconds: int) -> Entry:
@@ -28,4 +30,18 @@ def test_a_page_without_the_table_is_refused() -> None:
 
 
 def test_the_page_has_the_table() -> None:
-    assert "| soak |" in with_entry(PAGE.read_text(), entry("soak", 1))
+    assert "| servers |" in with_entry(PAGE.read_text(), entry("servers", 1))
+
+
+def test_each_long_test_is_in_a_run() -> None:
+    files = [path for path in (ROOT / "tests").rglob("test_*.py") if path.parent.name != "unit"]
+    long = {path for path in files if "mark.soak" in path.read_text()}
+    assert len(long) > 40
+    runs = [ROOT / place for run in ("simulated", "servers", "installations") for place in WHOLE[run]]
+    assert {path for path in long if sum(run in path.parents for run in runs) != 1} == set()
+
+
+def test_make_soak_runs_what_the_page_calls_whole() -> None:
+    makefile = (ROOT / "Makefile").read_text().replace("\\\n", " ")
+    runs = dict(re.findall(r"^SOAK_(\w+) := (?:-m soak )?(.*)$", makefile, re.MULTILINE))
+    assert {run: tuple(places.split()) for run, places in runs.items()} == WHOLE

@@ -31,4 +31,6 @@ echo "setup: installing the locked packages (about a minute from a cold start)"
 .venv/bin/python -m pip install -qq --disable-pip-version-check --require-hashes -r requirements.lock
 # The lock holds setuptools, so the project itself and the client for programs are built with nothing fetched.
 .venv/bin/python -m pip install -qq --disable-pip-version-check --no-deps --no-build-isolation -e . -e clients/python
+echo "setup: starting Spark once, so that its later starts are quick"
+timeout -s KILL 120 .venv/bin/python -m spark.class_archive >/dev/null 2>&1 || echo "setup: it did not start; zonectl doctor says why"
 echo "setup: done; the command is .venv/bin/zonectl"

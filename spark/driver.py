@@ -20,6 +20,7 @@ from pathlib import Path
 
 from rebalance.hosting.heartbeat import dump_on_signal
 from spark.board import Board, DriverState, JobExitCode
+from spark.class_archive import archive_options
 from spark.cluster_network import SparkNetwork
 from spark.errors import SessionError
 from spark.java import find_java
@@ -38,9 +39,9 @@ def main(arguments: Sequence[str]) -> int:
     server.start()
     ports = None if options.ports is None else range(options.ports[0], options.ports[1] + 1)
     network = SparkNetwork(options.properties, options.host, ports)
-    config = SessionConfig(options.master, options.scratch, options.memory, network)
     try:
         java = find_java()
+        config = SessionConfig(options.master, options.scratch, options.memory, network, archive_options(java))
         jvm = launch_jvm(config)
         board.post(DriverState.STARTING, f"Spark connects to {config.master}")
         cluster = SparkCluster(open_session(config))

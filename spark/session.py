@@ -53,12 +53,13 @@ SHIPPED = (rebalance, spark, catalog)
 @dataclass(frozen=True, slots=True)
 class SessionConfig:
     """``scratch`` is a directory of the driver's own: Spark's temporary files, its warehouse, the code zip.
-    ``memory`` is the JVM's heap as Spark writes it ("1g")."""
+    ``memory`` is the JVM's heap as Spark writes it ("1g"). ``options`` are more options of the JVM."""
 
     master: str
     scratch: Path
     memory: str = "1g"
     network: SparkNetwork = field(default_factory=SparkNetwork)
+    options: tuple[str, ...] = ()
 
 
 def launch_jvm(config: SessionConfig) -> subprocess.Popen[bytes]:
@@ -139,7 +140,7 @@ def _submit_options(config: SessionConfig) -> list[str]:
         "spark.sql.execution.arrow.maxRecordsPerBatch": str(ROWS_PER_BATCH_MAX),
         "spark.driver.maxResultSize": "0",
         "spark.python.worker.reuse": "true",
-        "spark.driver.extraJavaOptions": " ".join((*JVM_OPTIONS, f"-Djava.io.tmpdir={config.scratch}")),
+        "spark.driver.extraJavaOptions": _java_options(config),
         **network_settings(config.master, config.network),
     }
     options = ["--driver-memory", config.memory]
@@ -149,6 +150,11 @@ def _submit_options(config: SessionConfig) -> list[str]:
     for name, value in settings.items():
         options += ["--conf", f"{name}={value}"]
     return options
+
+
+def _java_options(config: SessionConfig) -> str:
+    options = (*JVM_OPTIONS, *config.options, f"-Djava.io.tmpdir={config.scratch}")
+    return " ".join(f'"{option}"' for option in options)
 
 
 def _read_connection_info(path: Path) -> tuple[int, str]:

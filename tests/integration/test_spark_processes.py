@@ -1,12 +1,14 @@
-"""The driver as a process: what is left when its parent is killed, and a machine without Java."""
+"""The driver as a process: a killed parent, the archive of classes, and a machine without Java."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import psutil
@@ -14,6 +16,8 @@ import pytest
 
 from catalog.core.zone import ZoneId
 from rebalance.ports.placement import Engine, EngineState, PlacementRequest
+from spark.class_archive import archive_path
+from spark.java import find_java
 from spark.placement_engine import SparkPlacementEngine
 from spark.supervisor import DriverConfig
 
@@ -64,6 +68,44 @@ def test_a_killed_parent_leaves_no_driver_and_no_jvm(tmp_path: Path, ready: bool
     while not all(map(gone, family)):
         assert time.monotonic() < deadline, [process for process in family if not gone(process)]
         time.sleep(0.02)
+
+
+@pytest.mark.slow("starts Spark twice, and its JVM writes 150 MB")
+def test_a_start_maps_the_archive_that_the_set_up_wrote(tmp_path: Path) -> None:
+    cache = tmp_path / "a cache"
+    archive = archive_path(find_java(), {"XDG_CACHE_HOME": str(cache)})
+    for _ in range(2):
+        command = [sys.executable, "-m", "spark.class_archive"]
+        subprocess.run(command, env={**os.environ, "XDG_CACHE_HOME": str(cache)}, check=True)
+        assert list(cache.rglob("*")) == [archive.parent, archive]
+    with _ready_jvm(tmp_path / "work", cache) as jvm:
+        assert str(archive) in {area.path for area in jvm.memory_maps()}
+
+
+@pytest.mark.thorough("test_a_start_maps_the_archive_that_the_set_up_wrote: the JVM checks the file")
+def test_an_archive_of_something_else_is_no_fault(tmp_path: Path) -> None:
+    cache = tmp_path / "a cache"
+    archive = archive_path(find_java(), {"XDG_CACHE_HOME": str(cache)})
+    archive.parent.mkdir(parents=True)
+    archive.write_bytes(b"of something else" * 1000)
+    with _ready_jvm(tmp_path / "work", cache) as jvm:
+        assert str(archive) not in {area.path for area in jvm.memory_maps()}
+
+
+@contextlib.contextmanager
+def _ready_jvm(folder: Path, cache: Path) -> Iterator[psutil.Process]:
+    """Yield the JVM of a Spark that is ready, whose user's cache directory is ``cache``."""
+    env = {**os.environ, "XDG_CACHE_HOME": str(cache)}
+    with subprocess.Popen(
+        [sys.executable, "-c", PARENT, str(folder)], stdout=subprocess.PIPE, env=env
+    ) as parent:
+        try:
+            assert parent.stdout is not None
+            assert any(line == b"ready\n" for line in parent.stdout)
+            family, _ = _family_with_java(parent)
+            yield next(process for process in family if process.name() == "java")
+        finally:
+            parent.kill()
 
 
 def _family_with_java(parent: subprocess.Popen[bytes]) -> tuple[list[psutil.Process], list[str]]:

@@ -58,7 +58,7 @@ has_browser() {
 }
 
 if [[ ${1:-} == --browser ]]; then
-    # Without it, or without root, the tests that cut links are skipped.
+    # Without it, or without root, the tests that cut links are skipped, and fail in CI (CONTRIBUTING.md).
     if ! { command -v ip && command -v tc; } >/dev/null && may_install; then
         echo "setup: installing iproute2 for the tests that cut links"
         if command -v apt-get >/dev/null; then install_quietly iproute2; else install_quietly iproute iproute-tc; fi || true

@@ -13,6 +13,7 @@ from tests.fixtures.cut_installation import CutInstallation, cut_installation
 from tests.fixtures.cut_networks import missing
 from tests.fixtures.fenced_trial import LEASES
 from tests.fixtures.judged_alerts import QUICK_ALERTS
+from tests.fixtures.needs import need
 from tests.fixtures.places import file_of, group_of
 from tests.fixtures.shifted_clock import ShiftedClock
 from tests.fixtures.shifted_clock import missing as no_shifted_clock
@@ -119,8 +120,7 @@ def five_nodes(shared: Shared) -> Iterator[Installation]:
 @pytest.fixture(scope="module")
 def cuttable(shared: Shared) -> Iterator[CutInstallation]:
     """Each process at a site of its own, with short leases, and no zone in it at the start of a module."""
-    if reason := missing():
-        pytest.skip(reason)
+    need(missing())
     yield from _cleared(shared, shared.cuttable())
 
 

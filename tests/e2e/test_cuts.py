@@ -21,6 +21,7 @@ from tests.fixtures.cut_judgement import CONVERGENCE_S
 from tests.fixtures.cut_kinds import KINDS
 from tests.fixtures.cut_networks import interfaces, missing
 from tests.fixtures.cut_run import WITH_ALL, CutRun, Outcome, prepare, without
+from tests.fixtures.needs import need
 from tests.fixtures.strict_steps import STRICT_STEPS
 from tests.linearizability.load import BUSY_PAUSE_S
 
@@ -81,8 +82,7 @@ def test_a_move_goes_on_while_a_member_of_the_metastore_is_cut_off(whole: CutIns
 @pytest.mark.soak
 def test_nothing_is_left_of_an_installation_whose_test_was_killed(tmp_path: Path) -> None:
     """No process of it and of its nodes, and no network."""
-    if reason := missing():
-        pytest.skip(reason)
+    need(missing())
     with subprocess.Popen(
         [sys.executable, "-c", HOLDER, str(tmp_path / "held")], cwd=ROOT, stdout=subprocess.PIPE, text=True
     ) as process:

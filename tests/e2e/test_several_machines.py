@@ -21,11 +21,11 @@ from tests.e2e.installation import wait_for
 from tests.fixtures.cut_networks import HERE, missing
 from tests.fixtures.databases import new_postgres
 from tests.fixtures.machines import Machines, machines
+from tests.fixtures.needs import need
 from zonekeeper_client import BlockingZoneClient, Mode
 
 pytestmark = [
     pytest.mark.timeout(1_200),
-    pytest.mark.skipif(missing() != "", reason=missing() or "networks are there"),
     pytest.mark.thorough("processes are killed and certificates replaced on one machine, one by one"),
 ]
 
@@ -76,6 +76,7 @@ def loaded(client: BlockingZoneClient) -> Iterator[Load]:
 @pytest.fixture(scope="module")
 def whole(postgres_server: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Machines]:
     """As the page's first parts leave it."""
+    need(missing())
     database = new_postgres(postgres_server)
     with machines(tmp_path_factory.mktemp("machines"), database) as hosts:
         (hosts.home(HERE) / "password").write_text(PASSWORD)

@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from tests.fixtures.cut_networks import HERE, CutNetworks, cut_networks, interfaces, missing
+from tests.fixtures.needs import need
 
 PORT = 7_000
 ANSWER_S = 30.0
@@ -32,8 +33,7 @@ with cut_networks("a"):
 
 @pytest.fixture
 def networks() -> Iterator[CutNetworks]:
-    if reason := missing():
-        pytest.skip(reason)
+    need(missing())
     with cut_networks("a", "b") as opened:
         yield opened
 
@@ -139,8 +139,7 @@ def test_a_slow_link_passes_its_rate_and_no_more(networks: CutNetworks, destinat
 
 def test_nothing_is_left_of_a_test_that_was_killed() -> None:
     """Neither an interface nor a network, which would hold the other end."""
-    if reason := missing():
-        pytest.skip(reason)
+    need(missing())
     command = [sys.executable, "-c", HOLDER]
     with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None

@@ -29,6 +29,7 @@ from tests.fixtures.fenced_node import (
     Here,
     Sites,
 )
+from tests.fixtures.needs import need
 from tests.fixtures.node_cluster import NodeCluster, node_cluster
 from tests.fixtures.puts import is_applied_once
 
@@ -144,8 +145,7 @@ async def test_where_refusals_are_not_trusted_an_outage_is_a_cut(keyspace, tmp_p
 
 @pytest.fixture
 def networks() -> Iterator[Sites]:
-    if reason := missing():
-        pytest.skip(reason)
+    need(missing())
     with cut_networks(STORE, NODE) as opened:
         yield opened
 

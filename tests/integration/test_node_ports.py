@@ -9,7 +9,6 @@ import time
 from pathlib import Path
 
 import httpx
-import pytest
 import trustme
 
 from app.views.processes import scrape_targets
@@ -18,6 +17,7 @@ from rebalance.core.keyspace.keys import Keyspace, PartitionId
 from rebalance.metastore.mirror import KeyspaceMirror
 from tests.fixtures.cut_networks import CutNetworks, cut_networks, missing
 from tests.fixtures.fenced_node import NODE, START_S, STORE, FencedNode
+from tests.fixtures.needs import need
 from tests.fixtures.node_cluster import node_cluster
 from tests.fixtures.ports import free_port
 from tests.fixtures.tls_files import tls_files
@@ -48,8 +48,7 @@ async def test_a_firewall_opens_the_nodes_ports_and_that_of_its_metrics(
 ) -> None:
     """On a machine of its own, with TLS, a member and a store server: nothing else listens there, and it is
     scraped at that machine's address, which nobody has set."""
-    if reason := missing():
-        pytest.skip(reason)
+    need(missing())
     with cut_networks(STORE, NODE) as networks:
         address, metrics_port = networks.address(NODE), free_port()
         files = tls_files(tmp_path / "tls", trustme.CA(), address)

@@ -23,6 +23,7 @@ from rebalance.nodes.copy_attempts import FAILED_RETRY_S
 from tests.fixtures.cut_networks import CutNetworks, cut_networks, missing
 from tests.fixtures.cut_nodes import STORE, CutNodes
 from tests.fixtures.group_hosts import etcd_processes
+from tests.fixtures.needs import need
 from tests.fixtures.node_cluster import P0, NodeCluster, node_cluster, writing
 
 pytestmark = [
@@ -99,8 +100,7 @@ class Group:
 async def group(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> AsyncIterator[Group]:
-    if reason := missing():
-        pytest.skip(reason)
+    need(missing())
     keyspace, directory = Keyspace(f"test-slow-copies-{os.getpid()}/"), tmp_path_factory.mktemp("slow")
     with cut_networks(STORE, "n1", "n2", SLOW) as networks, ExitStack() as stack:
         nodes = CutNodes(networks, keyspace, directory)

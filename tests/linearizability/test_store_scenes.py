@@ -15,6 +15,7 @@ from app.cli.main import main
 from rebalance.store.shell.lmdb_disk import stored
 from tests.fixtures.cut_networks import cut_networks, missing
 from tests.fixtures.cut_nodes import STORE, LoopbackSites, Sites
+from tests.fixtures.needs import need
 from tests.fixtures.store_nodes import ZONE, StoreNodes, store_nodes
 from tests.linearizability import store_scenes as scenes
 from tests.linearizability.checker import violations
@@ -106,8 +107,7 @@ async def test_killed_and_stopped_servers_lose_no_acknowledged_put(tmp_path: Pat
 @pytest.mark.thorough("simulation/test_store_seeds cuts them off")
 @pytest.mark.slow("three nodes start, and are cut from each other for longer than a server lives")
 async def test_servers_that_are_cut_off_lose_no_acknowledged_put(tmp_path: Path) -> None:
-    if reason := missing():
-        pytest.skip(reason)
+    need(missing())
     acts = (scenes.the_primary_is_cut_from_one_backup, scenes.two_fail_while_the_rest_is_levelled)
     with cut_networks(STORE, *THREE) as networks:
         await played(tmp_path, networks, THREE, acts)
@@ -116,8 +116,7 @@ async def test_servers_that_are_cut_off_lose_no_acknowledged_put(tmp_path: Path)
 @pytest.mark.soak
 async def test_every_scene_in_any_order(tmp_path: Path) -> None:
     """Twice, each time in another order."""
-    if reason := missing():
-        pytest.skip(reason)
+    need(missing())
     acts = [
         scenes.each_server_is_killed,
         scenes.all_servers_are_killed_at_once,

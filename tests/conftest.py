@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import os
-import signal
 import sys
 from collections.abc import AsyncIterator, Iterator
 
@@ -20,6 +19,7 @@ pytest_plugins = [
     "tests.fixtures.api_stub",
     "tests.fixtures.databases",
     "tests.fixtures.durations",
+    "tests.fixtures.ended_runs",
     "tests.fixtures.ledger",
     "tests.fixtures.places",
     "tests.fixtures.previous_build",
@@ -32,10 +32,6 @@ _AT_ANY_PACE = settings(deadline=None, suppress_health_check=[HealthCheck.too_sl
 settings.register_profile("steady", _AT_ANY_PACE, derandomize=True, max_examples=50)
 settings.register_profile("random", _AT_ANY_PACE)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "steady"))
-
-# What a script starts in its background ignores Ctrl-C, and so would all that tests start and interrupt.
-if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
-    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 _prefixes = itertools.count(1)
 

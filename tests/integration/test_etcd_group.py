@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import shutil
+import signal
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import replace
 from pathlib import Path
@@ -17,6 +18,7 @@ from rebalance.core.keyspace.records import MemberRole
 from rebalance.groups.calls.data_client import Connections, PartitionClient
 from rebalance.groups.calls.group_guard import WrongGroupError
 from rebalance.groups.calls.router import Router
+from rebalance.groups.files.etcd_tuning import LOG_BYTES_MAX
 from rebalance.groups.files.reservations import Reservations
 from rebalance.ports.groups import (
     CancelAnswer,
@@ -223,6 +225,34 @@ async def test_what_is_on_disk_survives_and_lost_data_is_noticed(hosts: Hosts) -
     assert (await hosts.status("a", P0)).life is MemberLife.DATA_LOST
     await host.stop(P0, destroy=True)
     assert await host.status(P0) is None
+
+
+async def test_a_log_that_was_emptied_still_tells_the_cause_of_an_end(hosts: Hosts) -> None:
+    """Emptied while the member runs: what it says last stands before the place where this run began."""
+    host = hosts.open("a")
+    await hosts.found(P0, "a")
+    await host.stop(P0, destroy=False)
+    log = hosts.directory / "a" / "members" / "3-0" / "etcd.log"
+    with log.open("a") as stream:
+        stream.write("x\n" * (LOG_BYTES_MAX // 4))
+    await host.restart(P0)
+    with log.open("a") as stream:
+        stream.write("x\n" * (LOG_BYTES_MAX // 2))
+    await until(lambda: is_emptied(hosts, log))
+    with log.open("a") as stream:
+        stream.write('{"level":"fatal","msg":"failed to read WAL","error":"walpb: crc mismatch"}\n')
+    member_process(hosts, "a").send_signal(signal.SIGQUIT)
+    await until(lambda: has_life(hosts, "a", MemberLife.FAILED))
+    assert (await hosts.status("a", P0)).reason == "COPY_DAMAGED: failed to read WAL: walpb: crc mismatch"
+
+
+async def is_emptied(hosts: Hosts, log: Path) -> bool:
+    await hosts.status("a", P0)
+    return log.stat().st_size < LOG_BYTES_MAX // 4
+
+
+async def has_life(hosts: Hosts, name: str, life: MemberLife) -> bool:
+    return (await hosts.status(name, P0)).life is life
 
 
 STOPS, LOOKS, LATER_S = 10, 30, 0.001

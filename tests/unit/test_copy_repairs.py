@@ -11,7 +11,7 @@ import pytest
 from rebalance.core.keyspace.keys import PartitionId
 from rebalance.core.keyspace.records import LogPosition, MemberRecord, MemberState
 from rebalance.core.keyspace.txn import Put, Txn
-from rebalance.groups.files.etcd_tuning import cause_in
+from rebalance.groups.files.etcd_tuning import LOG_BYTES_MAX, cause_in
 from rebalance.nodes.copy_attempts import CopyProgress
 from rebalance.nodes.copy_repairs import AGAIN_MS, broken_by, why_not_repaired
 from rebalance.nodes.kept_copies import RemovalJudge
@@ -159,3 +159,9 @@ def test_what_etcd_says_of_its_end(tmp_path: Path, lines: tuple[str, ...], said:
     log.write_text(log.read_text() + "".join(f"{line}\n" for line in ("started", *lines)))
     assert cause_in(log, begin) == said
     assert cause_in(tmp_path / "none", 0) == ""
+
+
+def test_last_words_are_found_however_much_was_said_before(tmp_path: Path) -> None:
+    log = tmp_path / "etcd.log"
+    log.write_text(f"{STREAM}\n" * (2 * LOG_BYTES_MAX // len(STREAM)) + f"{FATAL}\n")
+    assert cause_in(log, 0).startswith("COPY_DAMAGED: failed to read WAL")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -112,14 +113,16 @@ MEMBER_ENVIRONMENT = {"GOMAXPROCS": "2"}
 """A hundred small members must not each take a thread per core."""
 
 
-def bound_log(path: Path) -> None:
-    """Empty a log that has grown past its limit; its writer appends, so it goes on at the start."""
+def bound_log(path: Path) -> int:
+    """Empty a log that has grown past its limit; its writer appends, so it goes on at the start. Return the
+    size of what stays."""
     try:
-        if path.stat().st_size > LOG_BYTES_MAX:
-            with path.open("r+b") as stream:
-                stream.truncate(0)
+        if (size := path.stat().st_size) <= LOG_BYTES_MAX:
+            return size
+        os.truncate(path, 0)
     except FileNotFoundError:
         pass
+    return 0
 
 
 def last_log_line(path: Path) -> str:
@@ -155,12 +158,12 @@ damaged."""
 
 
 def cause_in(path: Path, begin: int) -> str:
-    """Cause of etcd's end, by its log from byte ``begin`` on: ``DISK_FULL`` or ``COPY_DAMAGED`` with its words;
-    empty: another cause."""
+    """Cause of etcd's end, by the end of its log from byte ``begin`` on: ``DISK_FULL`` or ``COPY_DAMAGED`` with
+    its words; empty: another cause."""
     try:
         with path.open("rb") as stream:
-            stream.seek(begin)
-            text = stream.read(LOG_BYTES_MAX).decode(errors="replace")
+            stream.seek(max(begin, path.stat().st_size - LOG_BYTES_MAX))
+            text = stream.read().decode(errors="replace")
     except OSError:
         return ""
     words = [_told(line) for line in text.splitlines() if any(mark in line for mark in LAST_WORDS)]

@@ -324,7 +324,7 @@ class EtcdMember:
             # It was stopped, or it ended, after it had answered.
             return (*self._life_without_process(), None)
         self.reservations.note_log(self.partition)
-        bound_log(self.log_path)
+        self._log_begun = min(self._log_begun, bound_log(self.log_path))
         return MemberLife.RUNNING, self._space.look(api, status), status
 
     def received_bytes(self) -> int:
@@ -449,8 +449,7 @@ class EtcdMember:
             self._fenced = reason
             return
         async with self.starts:
-            bound_log(self.log_path)
-            self._log_begun = self.log_path.stat().st_size if self.log_path.exists() else 0
+            self._log_begun = bound_log(self.log_path)
             await self._close_api()
             try:
                 self._process = await start_guarded(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from rebalance.core.assignments.assignment import Assignments
@@ -89,6 +91,12 @@ def test_what_a_phase_tells() -> None:
     redundant = phases_of(view("a", "a", voters="a", members="abc"), 17, frozenset("ab"))[3]
     assert redundant.steps == ("destroy the member of b", "destroy the member of c")
     assert redundant.result == "NODE_DOWN: c"
+
+
+def test_a_partition_at_rest_has_switched_though_learners_are_no_members() -> None:
+    held = Assignments(("a",), ("b",))
+    seen = replace(view(voters="a", members="ab"), target=held, stable=held)
+    assert phases_of(seen, 17, frozenset("ab"))[2].state is DONE
 
 
 def test_a_reset_is_named_as_such() -> None:

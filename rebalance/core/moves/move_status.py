@@ -452,7 +452,7 @@ def _switch_stable(view: PartitionView) -> MovePhase:
         )
     members = ", ".join(sorted(configuration.members))
     committed = f"term {configuration.term} under {configuration.leader} committed {members}"
-    is_stable = configuration.members.keys() == view.stable.nodes
+    is_stable = configuration.members.keys() == frozenset(view.stable.peers)
     done = "stable is what the group is" if is_stable else ""
     return _switch(view, committed, "the group", done, is_pending=configuration.stage is Stage.STABLE)
 

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from catalog.core.zone import ZoneId
 from rebalance.controllers.partitions import observe
 from rebalance.core.admission.bulk_write import BulkDecisions, ZoneKeys
+from rebalance.core.admission.move_admission import Move
 from rebalance.core.assignments.assignment import Assignments
 from rebalance.core.assignments.guarded_write import Decision, Observed, decide_on_trigger, encode_trigger
 from rebalance.core.assignments.target import StoredTarget, TargetPointer
@@ -76,6 +77,15 @@ async def after(stored: dict[str, bytes], decision: Decision, interfering: str |
         await store.commit(Txn((), (Put(interfering, b"{}"),)))
     held = decision.transaction is not None and (await store.commit(decision.transaction)).succeeded
     return held, {item.key: item.value for item in (await store.range("")).items}
+
+
+def test_a_move_weighs_what_a_partition_gets() -> None:
+    """Nothing for nodes that are gone, but where one holds the partition already."""
+    flat = b"".join(index.to_bytes(4, "little") for index in (0, 1, 2))
+    pointer = TargetPointer(EVENT, 1, 1, 1, REPLICAS, VOTERS, NODES, "local", "rendezvous", gone=("n2", "n3"))
+    decisions = BulkDecisions(StoredTarget(pointer, (flat,)))
+    assert decisions.move(Assignments(("n4",)).encode(), 0) == Move(("n4",), ("n1",), ("n1",))
+    assert decisions.move(Assignments(("n1", "n2")).encode(), 0) == Move((), (), ())
 
 
 async def both(

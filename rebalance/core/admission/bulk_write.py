@@ -89,11 +89,14 @@ class BulkDecisions:
         return self._target.assignments_of(self._targets[number])
 
     def move(self, stable: bytes, number: int) -> Move:
-        """Return the move that takes partition ``number`` from this stable value to the target."""
+        """Return the move that takes partition ``number`` from this stable value to what it can get of the
+        target."""
         row = self._targets[number]
         move = self._moves.get((stable, row))
         if move is None:
-            move = move_of(self._decoded(stable), self._target.assignments_of(row))
+            held = self._decoded(stable)
+            target = available_target(self._target.assignments_of(row), held, self._target.pointer.gone)
+            move = move_of(held, target)
             self._moves[stable, row] = move
         return move
 

@@ -63,12 +63,12 @@ class TokenBuckets:
     unknown: Unknown | None = field(default=None, compare=False, repr=False)
 
     def at(self, now_ms: int, rates: ByteRates) -> TokenBuckets:
-        """Return the buckets as of ``now_ms``. A clock that is behind gives nothing back, and takes nothing."""
+        """Return the buckets as of ``now_ms``. A clock that is behind changes nothing."""
         elapsed_s = max(0, now_ms - self.at_ms) / 1_000
         cluster = _left(self.cluster, rates.cluster_bytes_s, elapsed_s)
         nodes = {name: _left(taken, rates.node_bytes_s, elapsed_s) for name, taken in self.nodes.items()}
         left = {name: taken for name, taken in nodes.items() if taken > 0}
-        return replace(self, at_ms=now_ms, cluster=cluster, nodes=left)
+        return replace(self, at_ms=max(now_ms, self.at_ms), cluster=cluster, nodes=left)
 
     def take(self, donors: tuple[str, ...], receivers: tuple[str, ...], size: int) -> None:
         """A move begins that makes a copy of ``size`` bytes on each receiver; donors share the sending."""

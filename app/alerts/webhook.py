@@ -1,9 +1,9 @@
 """The webhook: alerts are sent to one address, as what is so now, at least once, and again after failures.
 
 Nothing is queued: after a failure the next attempt tells what is so by then. One request runs at a time, so a
-receiver that hangs holds nothing up but later messages to itself. Messages are signed, and have the format of
-Alertmanager's webhook, version 4. Alerts of one group are one message: a node that is lost with 64 partitions
-of as many zones is told once.
+receiver that hangs holds nothing up but later messages to itself; a message that it refuses holds up no other.
+Messages are signed, and have the format of Alertmanager's webhook, version 4. Alerts of one group are one
+message: a node that is lost with 64 partitions of as many zones is told once.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from http import HTTPStatus
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -138,8 +139,17 @@ REPEAT_S = 3_600.0
 RETRY = Backoff(5.0, 300.0)
 
 
+RECEIVER = ""
+"""Stands in place of a group for what holds up all messages."""
+LATER = (HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.TOO_MANY_REQUESTS)
+
+
 class WebhookError(Exception):
     """A message was not taken, with the reason in a line."""
+
+
+class MessageRefusedError(WebhookError):
+    """The receiver refuses this message (4xx), and may take others."""
 
 
 class Webhook:
@@ -164,7 +174,8 @@ class Webhook:
         self._measures = measures
         self._heartbeat_s, self._repeat_s = HEARTBEAT_S / divisor, REPEAT_S / divisor
         self._retry = Backoff(RETRY.first_s / divisor, RETRY.most_s / divisor)
-        self._retry_at = 0.0
+        self._failed: dict[str, tuple[Backoff, float]] = {}
+        """The backoff, and the time of the next attempt, by group."""
         self._told: dict[str, tuple[object, float]] = {}
         self._sending: asyncio.Task[None] | None = None
         self._chance = random.Random()
@@ -174,7 +185,7 @@ class Webhook:
         """Tells what has changed since it was told last. Returns at once."""
         now = asyncio.get_running_loop().time()
         is_busy = self._sending is not None and not self._sending.done()
-        if is_busy or now < self._retry_at:
+        if is_busy or self._is_held_up(RECEIVER, now):
             return
         due = self._due(messages(alerts, self._console), now)
         if due:
@@ -189,14 +200,18 @@ class Webhook:
 
     def _due(self, now_told: list[WebhookMessage], now: float) -> list[WebhookMessage]:
         """A group that is gone was told to be resolved before; what is told later begins anew."""
-        groups = {message.group for message in now_told}
-        self._told = {group: told for group, told in self._told.items() if group in groups | {HEARTBEAT}}
+        groups = {message.group for message in now_told} | {HEARTBEAT, RECEIVER}
+        self._told = {group: told for group, told in self._told.items() if group in groups}
+        self._failed = {group: failed for group, failed in self._failed.items() if group in groups}
         due = [message for message in now_told if self._is_due(message, now)]
         beat = heartbeat(time.time_ns() // 1_000_000, self._console)
         beaten = self._told.get(HEARTBEAT)
         if beaten is None or now - beaten[1] >= self._heartbeat_s:
             due.append(beat)
-        return due
+        return [message for message in due if not self._is_held_up(message.group, now)]
+
+    def _is_held_up(self, group: str, now: float) -> bool:
+        return group in self._failed and now < self._failed[group][1]
 
     def _is_due(self, message: WebhookMessage, now: float) -> bool:
         told = self._told.get(message.group)
@@ -209,15 +224,20 @@ class Webhook:
             try:
                 async with asyncio.timeout(LIMIT_S):
                     await self._post(message.body)
+            except MessageRefusedError as error:
+                self._note_failure(message, error, message.group)
+                continue
             except (TimeoutError, WebhookError, httpx.HTTPError, ValueError, OSError) as error:
-                self._note_failure(message, error)
+                self._note_failure(message, error, RECEIVER)
                 return
             self._measures.count(Metric.WEBHOOK_MESSAGES, "sent")
             self._told[message.group] = message.mark, asyncio.get_running_loop().time()
-            self._retry = self._retry.fresh()
+            for group in (message.group, RECEIVER):
+                self._failed.pop(group, None)
 
     async def _post(self, body: bytes) -> None:
-        """Raises WebhookError for an answer other than 2xx: a redirection is not followed."""
+        """Raises WebhookError for an answer other than 2xx: a redirection is not followed. MessageRefusedError:
+        a later message may be taken."""
         headers = {"Content-Type": "application/json", "User-Agent": "zonekeeper"}
         if self._secret is not None:
             timestamp = str(int(time.time()))
@@ -229,13 +249,14 @@ class Webhook:
             "POST", self._url, content=body, headers=headers, extensions=extensions
         ) as answer:
             if not answer.is_success:
-                raise WebhookError(f"HTTP {answer.status_code}")
+                refused = answer.is_client_error and answer.status_code not in LATER
+                raise (MessageRefusedError if refused else WebhookError)(f"HTTP {answer.status_code}")
 
-    def _note_failure(self, message: WebhookMessage, error: Exception) -> None:
+    def _note_failure(self, message: WebhookMessage, error: Exception, held_up: str) -> None:
         self._measures.count(Metric.WEBHOOK_MESSAGES, "failed")
-        self._retry = self._retry.failed()
-        delay_s = self._retry.delay_s(self._chance.random())
-        self._retry_at = asyncio.get_running_loop().time() + delay_s
+        retry = self._failed.get(held_up, (self._retry, 0.0))[0].failed()
+        delay_s = retry.delay_s(self._chance.random())
+        self._failed[held_up] = retry, asyncio.get_running_loop().time() + delay_s
         # The address may hold a secret: its host is enough.
         log.warning(
             "alerts not sent",

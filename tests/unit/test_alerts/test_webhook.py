@@ -44,10 +44,12 @@ class Request:
 
 @dataclass
 class Receiver:
-    """``answer`` is sent to each request; None: nothing ever is."""
+    """``answer`` is sent to each request, but a refusal to messages of the group ``refused``; None: nothing
+    ever is."""
 
     url: str = ""
     answer: bytes | None = b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
+    refused: str = ""
     requests: list[Request] = field(default_factory=list)
     arrived: asyncio.Event = field(default_factory=asyncio.Event)
     ends: asyncio.Event = field(default_factory=asyncio.Event)
@@ -68,7 +70,8 @@ class Receiver:
         if self.answer is None:
             await self.ends.wait()
         else:
-            writer.write(self.answer)
+            is_refused = self.requests[-1].document["groupLabels"]["group"] == self.refused
+            writer.write(self.answer.replace(b"200 OK", b"400 No") if is_refused else self.answer)
             await writer.drain()
 
     @property
@@ -233,6 +236,23 @@ async def test_what_is_not_taken_is_told_again_and_a_redirection_is_not_followed
         receiver.answer = good
         await until(lambda: "sent" in counted.outcomes, look)
         assert receiver.groups[-1] == ("control", "firing")
+
+
+async def test_a_message_that_is_refused_is_told_again_and_holds_up_no_other() -> None:
+    counted = Counted()
+    async with receiving() as receiver, webhook(receiver, measures=counted, divisor=1_000) as sender:
+        receiver.refused = "control"
+
+        async def look() -> None:
+            await sender.send([fires("NoController"), fires("NodeDown", {"node": "n3"})])
+
+        await until(lambda: "sent" in counted.outcomes, look)
+        assert receiver.groups[:2] == [("control", "firing"), ("nodes", "firing")]
+        assert counted.outcomes[:2] == ["failed", "sent"]
+        receiver.refused, failed = "", counted.outcomes.count("failed")
+        told = len(receiver.groups)
+        await until(lambda: ("control", "firing") in receiver.groups[told:], look)
+        assert counted.outcomes.count("failed") == failed
 
 
 async def test_a_receiver_that_hangs_holds_nobody_up_and_is_given_up() -> None:

@@ -43,9 +43,11 @@ class Silences:
         """Begin a silence, in place of an earlier one of the same alerts, whose begin it keeps. Raises
         RefusedError if there are too many already."""
         key = self._keyspace.silence(silence.silence_id)
-        lease = await self._metastore.grant_lease(max(1, (silence.until_ms - silence.since_ms) // 1_000))
+        lasts_s = max(1, (silence.until_ms - silence.since_ms) // 1_000)
+        lease = 0
 
         async def decide() -> tuple[Silence, Txn | None]:
+            nonlocal lease
             items = (await self._metastore.range(self._keyspace.silences)).items
             item = next((item for item in items if item.key == key), None)
             earlier = readable(item, Silence.decode)
@@ -55,6 +57,8 @@ class Silences:
             begun = silence
             if earlier is not None and earlier.holds(silence.since_ms):
                 begun = replace(silence, since_ms=earlier.since_ms)
+            # Not before: a silence that is refused leaves none behind.
+            lease = lease or await self._metastore.grant_lease(lasts_s)
             return begun, Txn((as_read(key, item),), (Put(key, begun.encode(), lease),))
 
         begun, revision = await commit_decided(self._metastore, decide)

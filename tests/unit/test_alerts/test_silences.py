@@ -169,11 +169,14 @@ async def test_what_cannot_be_read_silences_nothing_and_is_not_overwritten(judge
 
 
 async def test_too_many_silences_are_refused(judged: Judged) -> None:
-    silences = judged.watch.silences
+    """Without a lease: the next one has the next number."""
+    silences, metastore = judged.watch.silences, judged.world.metastore
     for number in range(SILENCES_MAX):
         await silences.begin(lasting(replace(OF_NODE, labels=(("node", f"n{number}"),))))
+    before = await metastore.grant_lease(1)
     with pytest.raises(RefusedError, match=f"{SILENCES_MAX} silences"):
         await silences.begin(lasting(OF_ZONE))
+    assert await metastore.grant_lease(1) == before + 1
     await silences.begin(lasting(OF_NODE))
 
 

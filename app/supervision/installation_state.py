@@ -206,11 +206,11 @@ def choose_ports(
     A node's block is never given up, free or not: its ports are part of the groups' memberships, and members
     on other ports never form a quorum. ``https_port`` None: no HTTPS is served. ``within``: what new
     ones are chosen from; None: the usual ones. Raises UpError when ``api_port`` or ``https_port`` (not 0) is
-    taken, and when no room is left.
+    taken or in a node's block, and when no room is left.
     """
     known = earlier or Ports(0, 0, 0, {})
     blocks, size = dict(known.nodes), PORTS_PER_MEMBER * member_limit + STORE_PORTS
-    choice = _PortChoice(list(blocks.values()), patience_s, within)
+    choice = _PortChoice(list(blocks.values()), (api_port, https_port or 0), patience_s, within)
     for name in nodes:
         if name not in blocks:
             blocks[name] = choice.free(size, "127.0.0.1")
@@ -224,15 +224,18 @@ def choose_ports(
 
 @dataclass(frozen=True, slots=True)
 class _PortChoice:
-    """``taken``: what no port is chosen from, to which each that is chosen is added."""
+    """``taken``: what no port is chosen from, to which each that is chosen is added; ``given``: ports that are
+    chosen by request alone."""
 
     taken: list[range]
+    given: tuple[int, ...]
     patience_s: float
     within: range | None
 
     def free(self, size: int, host: str) -> range:
         try:
-            self.taken.append(free_block(size, host, avoid=self.taken, within=self.within))
+            avoid = [*self.taken, *(range(port, port + 1) for port in self.given)]
+            self.taken.append(free_block(size, host, avoid=avoid, within=self.within))
         except RuntimeError as error:
             raise UpError(f"{error}: widen ZONEKEEPER_UP_PORT_RANGE, or take fewer nodes") from error
         return self.taken[-1]
@@ -241,8 +244,14 @@ class _PortChoice:
         """``requested`` 0: any, the earlier one before all others."""
         if not requested:
             return self.kept(earlier, host)
-        is_given = range(requested, requested + 1) in self.taken
-        if is_given or not _becomes_free(requested, host, self.patience_s):
+        block = next((block for block in self.taken if requested in block), range(0))
+        if len(block) > 1:
+            blocks = ", ".join(f"{each.start}-{each.stop - 1}" for each in self.taken if len(each) > 1)
+            raise UpError(
+                f"port {requested} is kept for a node of this data directory: choose another {option}, outside "
+                f"of {blocks}"
+            )
+        if block or not _becomes_free(requested, host, self.patience_s):
             raise UpError(
                 f"port {requested} is taken on {host}: stop what listens there, or choose another {option}"
             )

@@ -123,6 +123,27 @@ def test_a_port_that_was_asked_for_must_be_free() -> None:
     assert choose_ports(None, [], https_port=port, member_limit=1).https == port
 
 
+@pytest.mark.parametrize("option", ["--port", "--https-port"])
+def test_a_port_that_was_asked_for_is_none_of_a_nodes_block(option: str) -> None:
+    """Neither of one that an earlier run chose, nor of one that is chosen now, which makes room for it."""
+    first = choose_ports(None, ["n1", "n2"], member_limit=2)
+    port, is_api = first.nodes["n2"].start + 1, option == "--port"
+    api_port, https_port = (port, None) if is_api else (0, port)
+    n1, n2 = (f"{block.start}-{block.stop - 1}" for block in first.nodes.values())
+    with pytest.raises(UpError, match=f"port {port} is kept for .* another {option}, outside of {n1}, {n2}"):
+        choose_ports(first, ["n1"], api_port=api_port, https_port=https_port, member_limit=2)
+    for _ in range(20):
+        chosen = choose_ports(
+            None,
+            ["n1"],
+            api_port=api_port,
+            https_port=https_port,
+            member_limit=1,
+            within=range(port - 5, port + 6),
+        )
+        assert port == (chosen.api if is_api else chosen.https)
+
+
 def test_http_and_https_have_ports_of_their_own() -> None:
     first = choose_ports(None, [], https_port=0, member_limit=1)
     again = choose_ports(first, [], api_port=first.https, https_port=0, member_limit=1)

@@ -9,6 +9,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 from app.configuration.local_server import RUN_FILE
 from app.configuration.settings import Settings
@@ -61,7 +62,7 @@ def read_place(data_dir: Path, settings: Settings, *, is_elsewhere: bool = False
         certificates=_certificates(data_dir if has_directory else None, settings),
         pids=_pids(run),
         nodes=tuple(sorted(_part(_part(run, "addresses"), "nodes"))),
-        listening=_listening(run, state),
+        listening=_listening(run, state, settings),
     )
 
 
@@ -124,7 +125,8 @@ def _pids(run: Mapping[str, Any]) -> dict[str, int]:
     return {"up": run["pid"], **children} if isinstance(run.get("pid"), int) else children
 
 
-def _listening(run: Mapping[str, Any], state: Mapping[str, Any]) -> dict[str, str]:
+def _listening(run: Mapping[str, Any], state: Mapping[str, Any], settings: Settings) -> dict[str, str]:
+    """The API is where it runs, or would by the settings; all else is on this machine alone."""
     names = {
         "API over HTTP": "api",
         "API over HTTPS": "https",
@@ -134,7 +136,10 @@ def _listening(run: Mapping[str, Any], state: Mapping[str, Any]) -> dict[str, st
     ports = {purpose: state[key] for purpose, key in names.items() if isinstance(state.get(key), int)}
     if run and not str(run.get("url")).startswith("https:"):
         ports.pop("API over HTTPS", None)
-    return {purpose: f"{LOCALHOST}:{port}" for purpose, port in ports.items()}
+    api = urlsplit(str(run.get("url", ""))).hostname or settings.host
+    return {
+        purpose: f"{api if purpose.startswith('API') else LOCALHOST}:{port}" for purpose, port in ports.items()
+    }
 
 
 def _read(path: Path) -> dict[str, Any]:

@@ -110,9 +110,10 @@ def logs(place: Place) -> Iterator[BundleEntry]:
 def known_secrets(place: Place, environment: Mapping[str, str]) -> set[str]:
     """Values of secrets: from the environments of this process and of the processes that run, and from files
     that hold nothing else. What cannot be read is left out."""
-    found = secrets_in(environment).union(*(secrets_in(each) for _, each in _environments(place)))
-    named = {name: Path(value) for name, value in environment.items() if name.endswith("_FILE") and value}
-    files = [path for name, path in named.items() if is_secret(name.removesuffix("_FILE"))]
+    found, files = secrets_in(environment), _secret_files(environment, Path())
+    for process, each in _environments(place):
+        found |= secrets_in(each)
+        files += _secret_files(each, Path(f"/proc/{place.pids[process]}/cwd"))
     if place.data_dir is not None:
         files += [place.data_dir / name for name in ("admin.token", SCRAPE_TOKEN_FILE)]
     for path in files:
@@ -122,6 +123,12 @@ def known_secrets(place: Place, environment: Mapping[str, str]) -> set[str]:
             continue
         found |= {line.strip() for line in text.splitlines()} - {""}
     return found
+
+
+def _secret_files(environment: Mapping[str, str], folder: Path) -> list[Path]:
+    """Paths in variables that name the file of a secret; relative ones begin at ``folder``."""
+    named = {name: value for name, value in environment.items() if name.endswith("_FILE") and value}
+    return [folder / value for name, value in named.items() if is_secret(name.removesuffix("_FILE"))]
 
 
 def _environments(place: Place) -> Iterator[tuple[str, Mapping[str, str]]]:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import subprocess
 from pathlib import Path
 
-from app.diagnosis.bundle import LOG_BYTES_MAX, LOGS_BYTES_MAX, logs, settings
+from app.diagnosis.bundle import LOG_BYTES_MAX, LOGS_BYTES_MAX, known_secrets, logs, settings
 from app.diagnosis.whereabouts import Place
+from rebalance.hosting.child import SYSTEM, environment
 
 LINES = 220_000
 
@@ -34,3 +36,15 @@ def test_addresses_that_may_hold_a_secret_are_named_only(tmp_path: Path) -> None
     (entry,) = settings(Place(data_dir=tmp_path), set_here)
     assert "canary" not in entry.text
     assert all(name in entry.text for name in (*set_here, "7000"))
+
+
+def test_a_secret_in_a_file_that_a_running_process_names_is_known(tmp_path: Path) -> None:
+    """Also by a path from its own folder."""
+    (tmp_path / "password").write_text("canary-relative\n")
+    (tmp_path / "secret").write_text("canary-absolute\n")
+    named = {"ZONEKEEPER_CATALOG_PASSWORD_FILE": "password", "OTHER_SECRET_FILE": str(tmp_path / "secret")}
+    command = ["sleep", "600"]
+    with subprocess.Popen(command, cwd=tmp_path, env=environment(SYSTEM, named)) as process:
+        found = known_secrets(Place(pids={"server": process.pid}), {})
+        process.kill()
+    assert found == {"canary-relative", "canary-absolute"}

@@ -24,6 +24,7 @@ from catalog.core.zone import ZoneId, ZoneIntent
 from rebalance.controllers.clock import WallClock
 from rebalance.controllers.ring_mirror import RingReader
 from rebalance.core.assignments.assignment import nodes_of
+from rebalance.core.assignments.target import TargetPointer
 from rebalance.core.causes.cause import Cause, labels_of
 from rebalance.core.keyspace.keys import Keyspace, PartitionId
 from rebalance.core.keyspace.readable import Unreadable, read
@@ -196,24 +197,33 @@ class PartitionCount:
         zones = self.tally.zones
         for zone_id in changes.zones:
             await self._turn()
-            intent = read(self._mirror.get(self._keyspace.intent(zone_id)), ZoneIntent.decode)
-            if isinstance(intent, Unreadable):
-                continue
-            zone = intent.zone if intent is not None and not intent.dropped else None
-            known = zones.get(zone_id)
-            if known is not None and (zone is None or len(known.facts) != zone.partitions):
+            shape, known = self._shape(zone_id), zones.get(zone_id)
+            if known is not None and (shape is None or len(known.facts) != shape[1]):
                 for _ in self.tally.forget(zone_id):
                     await self._turn()
-            if zone is None:
+            if shape is None:
                 changes.partitions.pop(zone_id, None)
                 continue
             if zone_id not in zones:
-                zones[zone_id] = ZoneTally.of(zone.name, zone.partitions)
-            zones[zone_id].name = zone.name
+                zones[zone_id] = ZoneTally.of(*shape)
+            zones[zone_id].name = shape[0]
             nodes = read(self._mirror.get(self._keyspace.data_nodes(zone_id)), DataNodes.decode)
             if not isinstance(nodes, Unreadable):
                 self.tally.note_data_nodes(zone_id, nodes.nodes if nodes is not None else ())
             changes.whole.add(zone_id)
+
+    def _shape(self, zone_id: ZoneId) -> tuple[str, int] | None:
+        """Name and number of partitions of a zone; None: it is gone. Where its intent cannot be read they are
+        as they were counted, at first its id and the partitions of its target."""
+        intent = read(self._mirror.get(self._keyspace.intent(zone_id)), ZoneIntent.decode)
+        if not isinstance(intent, Unreadable):
+            if intent is None or intent.dropped:
+                return None
+            return intent.zone.name, intent.zone.partitions
+        if (known := self.tally.zones.get(zone_id)) is not None:
+            return known.name, len(known.facts)
+        pointer = read(self._mirror.get(self._keyspace.target_pointer(zone_id)), TargetPointer.decode)
+        return str(zone_id), pointer.partitions if isinstance(pointer, TargetPointer) else 1
 
     async def _note_owners(self, changes: _Changes) -> None:
         """Exchanges say who has partitions of store zones, and write no key of each."""

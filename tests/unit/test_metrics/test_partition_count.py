@@ -164,6 +164,24 @@ async def test_a_record_that_cannot_be_read_is_counted_and_the_others_are(world:
         await until(exposition, "zonekeeper_partitions_unreadable", 0)
 
 
+async def test_a_zone_whose_intent_cannot_be_read_is_counted_by_its_target(world: World) -> None:
+    """Under its id, by a server that has just started; under its name by one that has read it before."""
+    zone_id = await placed_zone(world, "a", 3)
+    key = world.keyspace.intent(zone_id)
+    intent = world.mirror.value(key)
+    assert intent is not None
+    async with counted(world) as before:
+        await until(before, "zonekeeper_partitions", 3, state="DONE")
+        await world.put(key, b"no intent")
+        async with counted(world) as exposition:
+            await until(exposition, "zonekeeper_zone_partitions", 3, zone=str(zone_id), state="DONE")
+            assert value(before, "zonekeeper_zone_partitions", zone="A", state="DONE") == 3
+            await world.put(key, intent)
+            await until(exposition, "zonekeeper_zone_partitions", 3, zone="A", state="DONE")
+            assert value(exposition, "zonekeeper_partitions", state="DONE") == 3
+            assert value(exposition, "zonekeeper_zones") == 1
+
+
 NODES = ["n1", "n2", "n3"]
 STATES = [
     PartitionFacts(MoveState.DONE, MoveStage.REST),

@@ -144,29 +144,31 @@ def test_usage(script: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert "zones.sql" in capsys.readouterr().err
 
 
+def run(program: str, given: str = "") -> tuple[float, subprocess.CompletedProcess[str]]:
+    """Seconds of processor time that a Python takes for ``program``, and what it said."""
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    command = [sys.executable, "-c", program]
+    done = subprocess.run(command, input=given, capture_output=True, text=True, check=True)
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime, done
+
+
 def test_it_answers_at_once_and_loads_no_server() -> None:
-    """Measured 0.35 s of processor time, with a filter 0.4 s; the limit leaves room for a machine that is busy
-    with other tests, where the same work takes twice as long."""
+    """Measured 30 times what a Python takes that does nothing, at any load: 0.4 s of an idle processor. Both
+    take longer on a machine that is busy."""
     program = (
         "import sys; from app.cli.main import main; code = main(['check', '-'])\n"
         f"loaded = [name for name in {SERVERS.split()!r} if name in sys.modules]\n"
         "print(loaded, file=sys.stderr); sys.exit(code)"
     )
-    used = []
+    idle, used = [], []
     for _ in range(3):
-        before = resource.getrusage(resource.RUSAGE_CHILDREN)
-        done = subprocess.run(
-            [sys.executable, "-c", program],
-            input="CREATE ZONE a (REPLICAS 3, NODES FILTER '$.region'); DROP ZONE a",
-            capture_output=True,
-            text=True,
-            check=True,
-        )
-        after = resource.getrusage(resource.RUSAGE_CHILDREN)
+        idle.append(run("")[0])
+        used_s, done = run(program, "CREATE ZONE a (REPLICAS 3, NODES FILTER '$.region'); DROP ZONE a")
         assert done.stderr.strip() == "[]"
         assert done.stdout.count("ok") == 2
-        used.append(after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime)
-    assert min(used) < 0.9
+        used.append(used_s)
+    assert min(used) < 45 * min(idle)
 
 
 def test_the_known_statements(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

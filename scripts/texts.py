@@ -41,7 +41,7 @@ def page() -> str:
         "API": documented(build_app(cast(Services, None)).openapi(), ("API",)),
         "Commands": helps(typer.main.get_command(commands), "zonectl"),
         "Settings": (f"{name}: {field.description}" for name, field in Settings.model_fields.items()),
-        "Limits": (f"{option.name}: {option.title}. {option.text}" for option in LIMIT_OPTIONS),
+        "Limits": (f"{option.name}: {option.title}: {option.text}" for option in LIMIT_OPTIONS),
         "Options of zones": (f"{row.option.value}: {row.text}" for row in ZONE_OPTIONS),
         "Errors": (f"{kind.name}: {kind.value.title}. {kind.value.action}" for kind in ErrorKind),
         "Causes": (

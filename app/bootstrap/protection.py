@@ -91,7 +91,7 @@ def check_protections(settings: Settings, *, insecure: bool) -> tuple[str, ...]:
     if settings.auth and not has_tls and not settings.trusted_proxies:
         raise ValueError(
             "users log in over HTTPS only: give --tls-cert and --tls-key, or list the proxy that has the "
-            "certificate in ZONEKEEPER_TRUSTED_PROXIES. with --no-auth every program on this machine has full "
+            "certificate in ZONEKEEPER_TRUSTED_PROXIES; with --no-auth every program on this machine has full "
             "access"
         )
     missing = missing_protections(has_login=settings.auth, has_tls=has_tls)

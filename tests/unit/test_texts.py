@@ -29,6 +29,7 @@ REFUSED = (
     r"counts? on it\b",
     r"\bis believed\b",
     r"(?<!there )\bis no (PEM|JSON|file|directory|window|terminal|certificate)",
+    r"(?-i:[^\s.]{4}\. [a-z])",
     r"^(what|whether|of|as|who|whose) .* (is|are|was|has|have|does|do|may|said)\.$",
 )
 """Patterns of whole texts, whatever their case. What is mended gets one."""

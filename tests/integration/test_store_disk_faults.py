@@ -219,6 +219,17 @@ def test_what_is_no_store_is_named(tmp_path: Path) -> None:
         pass
 
 
+def test_pages_that_are_damaged_while_they_are_read_are_named(tmp_path: Path) -> None:
+    with driven_disk(tmp_path) as driven:
+        driven.carry_out([rows_of_size(0, 100)])
+    with stored(tmp_path) as reader, (tmp_path / "data.mdb").open("r+b") as file:
+        file.seek(8_192)
+        file.write(bytes((tmp_path / "data.mdb").stat().st_size - 8_192))
+        file.flush()
+        with pytest.raises(StoreDamagedError, match=r"data\.mdb cannot be read: BadTxnError"):
+            reader.row(PARTITION, b"row-0")
+
+
 def test_the_files_are_their_owners_only(tmp_path: Path) -> None:
     directory = tmp_path / "store"
     with driven_disk(directory):

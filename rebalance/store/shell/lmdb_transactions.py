@@ -260,8 +260,9 @@ class StoreDamagedError(StoreDiskError):
 
 DAMAGED_PAGES = (lmdb.InvalidError, lmdb.CorruptedError, lmdb.PageNotFoundError, lmdb.IncompatibleError)
 """LMDB's errors about a file, not about the system, which may give it room, memory or rights again."""
-UNREADABLE = (*DAMAGED_PAGES, ValueError, struct.error)
-"""Errors while stored bytes are read and decoded."""
+UNREADABLE = (*DAMAGED_PAGES, lmdb.BadTxnError, ValueError, struct.error)
+"""Errors while stored bytes are read and decoded. LMDB gives up a transaction that only reads for a damaged
+page alone, and may tell of that first."""
 
 
 def damaged(place: str, error: Exception) -> StoreDamagedError:

@@ -109,7 +109,7 @@ async def run_store(
 
 
 async def _run(runtime: StoreRuntime, store: Path, listening: Callable[[int], None]) -> None:
-    running = asyncio.create_task(runtime.run(listening))
+    running = asyncio.create_task(_end_of(runtime, store, listening))
     try:
         reason = await asyncio.shield(running)
     except asyncio.CancelledError:
@@ -119,8 +119,14 @@ async def _run(runtime: StoreRuntime, store: Path, listening: Callable[[int], No
             running.cancel()
         log.info("the store server ends", reason="it does not answer" if unfinished else await running)
         raise
-    except StoreDamagedError as error:
-        # The next start decides what becomes of it, after this incarnation is out of the ring.
-        await asyncio.to_thread(note_damage, store, str(error))
-        reason = str(error)
     log.warning("the store server ends", reason=reason, incarnation=runtime.incarnation)
+
+
+async def _end_of(runtime: StoreRuntime, store: Path, listening: Callable[[int], None]) -> str:
+    """Run the server until it ends, and return the reason. A damage is noted: the next start decides what
+    becomes of it, after this incarnation is out of the ring."""
+    try:
+        return await runtime.run(listening)
+    except StoreDamagedError as error:
+        await asyncio.to_thread(note_damage, store, str(error))
+        return str(error)

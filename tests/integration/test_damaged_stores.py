@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 import lmdb
+import psutil
 import pytest
 
 from rebalance.core.causes.cause import Cause, cause_of
@@ -15,11 +16,11 @@ from rebalance.core.keyspace.keys import Keyspace
 from rebalance.core.keyspace.records import ProcessRecord
 from rebalance.core.partition_maps.topology_version import Trigger
 from rebalance.metastore.etcd import EtcdMetastore
-from rebalance.store.core.store_messages import AnswerCode
-from rebalance.store.shell.lmdb_disk import stored
+from rebalance.store.core.store_messages import AnswerCode, ReadRequest
+from rebalance.store.shell.lmdb_disk import damage_of, stored
 from tests.fixtures.etcd_server import Etcd
 from tests.fixtures.ring_writer import RingWriter
-from tests.fixtures.store_client import LIMIT_S
+from tests.fixtures.store_client import LIMIT_S, wire_client
 from tests.fixtures.store_processes import StoreProcesses
 from tests.fixtures.store_records import outcomes, until
 from tests.fixtures.store_trio import ZONE
@@ -105,6 +106,28 @@ async def test_a_store_that_cannot_be_read_is_kept_aside_and_filled_from_others(
         (line,) = [line for line in servers.log("n1") if line["level"] == "error"]
         assert line["kept"] == str(kept)
         assert line["damage"].startswith(f"{servers.store('n1')}: data.mdb cannot be read: ")
+
+
+@pytest.mark.slow("two processes are started")
+async def test_a_damage_that_a_server_finds_while_it_leaves_is_noted(
+    tmp_path: Path, etcd_server: Etcd, metastore: EtcdMetastore, keyspace: Keyspace
+) -> None:
+    async with pair(tmp_path, etcd_server, metastore, keyspace, SHARED) as (servers, _):
+        file, process = servers.store("n1") / "data.mdb", psutil.Process(servers.pid("n1"))
+        async with wire_client(servers.port("n1")) as client:
+            await client.greet()
+            process.suspend()
+            with file.open("r+b") as stream:
+                stream.seek(8_192)
+                stream.write(bytes(file.stat().st_size - 8_192))
+            client.write([ReadRequest(1, ZONE, 0, b"key")])
+            leaving = asyncio.create_task(servers.terminate("n1"))
+            await asyncio.sleep(0)
+            process.resume()
+            assert await leaving == 0
+        (line,) = [line for line in servers.log("n1") if line["event"] == "the store server ends"]
+        assert "cannot be read" in line["reason"]
+        assert damage_of(servers.store("n1")) == line["reason"]
 
 
 @pytest.mark.slow("two processes are started, and one waits")

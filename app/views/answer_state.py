@@ -9,7 +9,7 @@ OK = "ok"
 
 
 async def state_of(question: Awaitable[object], limit_s: float) -> str:
-    """``OK``, or what went wrong."""
+    """Await the answer for at most ``limit_s``: ``OK``, or what went wrong, in a line."""
     try:
         async with asyncio.timeout(limit_s):
             await question

@@ -24,7 +24,7 @@ from rebalance.store.core.ownership import StoreOwnership
 
 
 def held_members(mirror: KeyspaceCopy, keyspace: Keyspace, alive: AbstractSet[str]) -> Counter[str]:
-    """How many members each node holds; 0 for one that is gone and has nothing but records."""
+    """Count the members that each node holds; 0 for one that is gone and has nothing but records."""
     counts = Counter[str]()
     for item in mirror.below(keyspace.members):
         parsed = keyspace.parse_member(item.key)
@@ -34,15 +34,15 @@ def held_members(mirror: KeyspaceCopy, keyspace: Keyspace, alive: AbstractSet[st
 
 
 def counts_on(mirror: KeyspaceCopy, keyspace: Keyspace, partition: PartitionId, node: str) -> bool:
-    """Whether the partition is, or is to be, on the node."""
+    """Check whether the partition is, or is to be, on the node; True, too, where its keys cannot be read."""
     keys = keyspace.partition(partition)
     assigned = (mirror.get(key) for key in (keys.stable, keys.pending, keys.planned))
     return _names(assigned, node, _assigned) or _names((mirror.get(keys.configuration),), node, _configured)
 
 
 def _names(items: Iterable[KeyValue | None], node: str, decode: Callable[[bytes], AbstractSet[str]]) -> bool:
-    """Whether one of ``items`` names the node, or has its letters and cannot be read. Most have not even
-    these."""
+    """True if one of ``items`` names the node, or contains its name and cannot be read. Only those that
+    contain the name are decoded, which few do."""
     letters = node.encode()
     for item in items:
         if item is not None and letters in item.value:
@@ -61,13 +61,14 @@ def _configured(value: bytes) -> AbstractSet[str]:
 
 
 KEPT_OF_PARTITION = ("restart", "kept")
-"""Below a partition: the key of one node each."""
+"""Folders below a partition that have a key for each node."""
 
 
 def counting_zones(
     copy: KeyspaceCopy, keyspace: Keyspace, ownership: StoreOwnership, node: str
 ) -> Counter[ZoneId]:
-    """Zones that count on the node, with how many of their partitions do; 0: it is to have some, or may."""
+    """Zones that count on the node, each with the number of its partitions that do; 0: it is chosen for some
+    of them, or the record that would say so cannot be read."""
     counts = Counter[ZoneId]()
     for item in copy.below(keyspace.all_data_nodes):
         data_nodes = read(item, decoded_data_nodes)

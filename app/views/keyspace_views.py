@@ -90,9 +90,9 @@ from rebalance.store.core.ownership import StoreOwnership
 
 @dataclass(frozen=True, slots=True)
 class PlacedZone:
-    """A zone's newest target as the mirror has it; ``stored`` is whole. Rows are read when they are asked for:
-    a zone may have many partitions, and most questions are about one. ``quorum``: the zone's explicit QUORUM
-    SIZE; 0: it names none."""
+    """A zone's newest target as the mirror has it; ``stored`` is whole. Rows are decoded on demand: a zone may
+    have many partitions, and most questions are about one. ``quorum``: the zone's explicit QUORUM SIZE; 0: it
+    names none."""
 
     stored: StoredTarget
     quorum: int = 0
@@ -106,21 +106,22 @@ class PlacedZone:
         return tuple(self.stored.assignments())
 
     def placement(self, number: int) -> Assignments | None:
-        """What the zone asks for, nodes that have left included; None: it has no partition of that number."""
+        """Assignments that the zone asks for, nodes that have left included; None: it has no partition of that
+        number."""
         if number >= self.pointer.partitions:
             return None
         return self.stored.assignments_of(self.stored.row(number))
 
     def target(self, placement: Assignments | None, stable: Assignments | None) -> Assignments | None:
-        """What the partition of this ``placement`` is to become, as the guarded write asks for it."""
+        """Assignments that the partition of this ``placement`` is to have, as the guarded write takes them."""
         return available_target(placement, stable, self.pointer.gone) if placement is not None else None
 
 
 class KeyspaceViews:
     """Read models over one mirror of the whole keyspace, or over a copy of it (then in any one thread).
 
-    ``now_ms`` decides which pauses hold; by default the clock on the wall. ``waits``: counted over another
-    copy. ``ownership``: of store zones, where it was read already. ``since_ms``: of ``PartitionSight``."""
+    ``now_ms`` decides which pauses hold; by default the system's clock. ``waits``: causes counted over another
+    copy. ``ownership``: that of store zones, where it was read already. ``since_ms``: of ``PartitionSight``."""
 
     def __init__(
         self,
@@ -143,18 +144,18 @@ class KeyspaceViews:
         self._seen: Collection[ZoneId] | None = None
 
     def seen_by(self, zone_ids: Collection[ZoneId] | None) -> KeyspaceViews:
-        """For who sees these zones: what partitions wait for tells of no other one. None: all."""
+        """The same views for a caller who sees these zones: causes of waits name no other zone. None: all."""
         views = copy(self)
         views._seen = zone_ids
         return views
 
     @property
     def ownership(self) -> StoreOwnership:
-        """Who owns the partitions of store zones."""
+        """Owners of the partitions of store zones."""
         return self._ownership()
 
     def is_store(self, zone_id: ZoneId) -> bool:
-        """Whether store servers keep the zone's copies, or will once it is placed."""
+        """True if store servers keep the zone's copies, or will once it is placed."""
         if self.ownership.has(zone_id):
             return True
         revision = self._mirror.revision
@@ -189,7 +190,7 @@ class KeyspaceViews:
             yield Facts(records.get(name), values)
 
     def store_copies(self) -> Counter[str]:
-        """How many copies of partitions of store zones each node has."""
+        """Count the copies of partitions of store zones by node."""
         ownership = self.ownership
         if self._copies[0] is not ownership:
             self._copies = ownership, ownership.copies()
@@ -205,16 +206,16 @@ class KeyspaceViews:
         return unreadable_of_cluster(self._mirror, self._keyspace)
 
     def may_rebalance(self) -> bool:
-        """Whether statements may move data (VOL-097); as long as nobody has said anything they may."""
+        """True if statements may move data (VOL-097), as they may while no limit says otherwise."""
         return Limits.of(self._mirror.get(self._keyspace.limits)).rebalancing
 
     def live_records(self) -> dict[str, NodeRecord]:
-        """Of living nodes, those that can be read."""
+        """Records of living nodes by name, without those that cannot be read."""
         records = (read(item, NodeRecord.decode) for item in self._mirror.below(self._keyspace.nodes))
         return {record.node.name: record for record in records if not isinstance(record, Unreadable)}
 
     def drains(self) -> dict[str, Drain]:
-        """Nodes that are leaving, by name; one whose mark cannot be read tells so as its reason."""
+        """Nodes that are leaving, by name; for a mark that cannot be read the reason says so."""
         prefix, drains = self._keyspace.drains, {}
         for item in self._mirror.below(prefix):
             mark = read(item, Drain.decode)
@@ -223,12 +224,12 @@ class KeyspaceViews:
         return drains
 
     def data_nodes(self, zone_id: ZoneId) -> DataNodes | None:
-        """None, too, where they cannot be read: ``zone_unreadable`` says so."""
+        """The zone's data nodes; None, too, where they cannot be read: ``zone_unreadable`` says so."""
         nodes = read(self._mirror.get(self._keyspace.data_nodes(zone_id)), decoded_data_nodes)
         return None if isinstance(nodes, Unreadable) else nodes
 
     def intent(self, zone_id: ZoneId) -> ZoneIntent | None:
-        """None, too, where it cannot be read: ``zone_unreadable`` says so."""
+        """The zone's published intent; None, too, where it cannot be read: ``zone_unreadable`` says so."""
         intent = read(self._mirror.get(self._keyspace.intent(zone_id)), ZoneIntent.decode)
         return None if isinstance(intent, Unreadable) else intent
 
@@ -258,7 +259,7 @@ class KeyspaceViews:
         return [self._partition(PartitionId(zone_id, number), placed, alive) for number in range(count)]
 
     def partition(self, partition: PartitionId) -> PartitionDetail:
-        """With its phases and failures, which the list of all partitions leaves out."""
+        """One partition with its phases and failures, which the list of all partitions leaves out."""
         placed, alive = self.placed(partition.zone_id), self.alive()
         view, trigger = self.view(partition, placed)
         phases = [body_of(PhaseBody, Facts(phase)) for phase in phases_of(view, trigger, alive)]
@@ -267,7 +268,7 @@ class KeyspaceViews:
         return {**self._partition(partition, placed, alive), "phases": phases, "failures": failures}
 
     def failures(self) -> list[tuple[str, Failure]]:
-        """Changes that did not succeed, the newest first, with the node that tells each."""
+        """Changes that did not succeed, the newest first, each with the node that reports it."""
         prefix, records = self._keyspace.failures, {}
         for item in self._mirror.below(prefix):
             record = read(item, FailureRecord.decode)
@@ -276,10 +277,10 @@ class KeyspaceViews:
         return newest(records)
 
     def progress(self, zone_id: ZoneId, version: int, zone: Zone | None = None) -> Progress:
-        """How far the zone is on its way to catalog ``version`` (or a later one).
+        """Progress of the zone towards catalog ``version`` (or a later one).
 
-        ``zone`` is the catalog's, needed for an intent below ``version``: it may be on its way, or the version
-        was another zone's and changed nothing here.
+        ``zone`` is the catalog's, needed for an intent below ``version``: a newer intent may be on its way, or
+        the version changed another zone only.
         """
         intent, unreadable = self.intent(zone_id), self.zone_unreadable(zone_id)
         if unreadable is not None:
@@ -312,7 +313,7 @@ class KeyspaceViews:
         return progress_body(zone_id, intent, states, causes, placed.pointer.engine, copies)
 
     def whole_wait(self, intent: ZoneIntent) -> str:
-        """What all partitions of the zone wait for; empty: each of them tells for itself."""
+        """The cause for which all partitions of the zone wait; empty: each of them has its own."""
         zone_id = intent.zone.zone_id
         unreadable = self.zone_unreadable(zone_id)
         if unreadable is not None:
@@ -330,7 +331,8 @@ class KeyspaceViews:
         return unreadable.cause if unreadable is not None else Cause.PLACEMENT_NOT_COMPUTED.text()
 
     def _damaged(self, zone_id: ZoneId, pointer: TargetPointer) -> Unreadable:
-        """Chunks are written before the pointer that names them: what does not fit it is damaged."""
+        """The target's key, with what is wrong: chunks are written before the pointer that names them, so that
+        those which do not fit it are damaged."""
         prefix = self._keyspace.target(zone_id, pointer.event_revision)
         size = sum(len(chunk.value) for chunk in self._mirror.below(prefix))
         due = pointer.partitions * pointer.replicas * INDEX_BYTES
@@ -350,7 +352,8 @@ class KeyspaceViews:
         return progress_body(zone_id, intent, states, causes)
 
     def placed(self, zone_id: ZoneId) -> PlacedZone | None:
-        """The zone's newest target, decoded once for each pointer and intent; None, too: it cannot be read."""
+        """The zone's newest target, decoded once for each pointer and intent; None where there is none, or it
+        cannot be read."""
         item = self._mirror.get(self._keyspace.target_pointer(zone_id))
         if item is None:
             return None
@@ -372,7 +375,7 @@ class KeyspaceViews:
         return placed
 
     def view(self, partition: PartitionId, placed: PlacedZone | None) -> tuple[PartitionView, int | None]:
-        """All that is known of a partition, and the event revision that it has processed."""
+        """Read all that is known of a partition, and the event revision that it has processed."""
         keys, get = self._keyspace.partition(partition), self._mirror.get
         reads = RecordReader([])
         trigger = reads.record(get(keys.trigger), decode_trigger)
@@ -404,7 +407,8 @@ class KeyspaceViews:
         return self._waits.of_view(partition, view, self._mirror, self._seen), trigger
 
     def _members_of_group(self, partition: PartitionId, reads: RecordReader) -> dict[str, MemberRecord]:
-        """And what else nodes keep of it; a partition of a store zone has none of that."""
+        """Members of the partition's group by node. What else nodes keep of it is read too, so that ``reads``
+        notes what cannot be read. A partition of a store zone has none of this."""
         prefix = self._keyspace.member(partition, "")
         members = {
             item.key.removeprefix(prefix): record
@@ -435,7 +439,7 @@ class KeyspaceViews:
             return None
 
     def reset_view(self, partition: PartitionId, event_revision: int, processed: int) -> PartitionView:
-        """A partition as a reset of ``event_revision`` sees it: where it rests is where it was to go."""
+        """The partition as a reset of ``event_revision`` sees it: its target is its stable assignment."""
         view, _ = self.view(partition, None)
         return replace(
             view,
@@ -445,13 +449,13 @@ class KeyspaceViews:
         )
 
     def restarting(self, partition: PartitionId) -> list[str]:
-        """Nodes whose members were asked to restart and did not yet."""
+        """Nodes whose members were asked to restart and have not done so yet."""
         prefix = self._keyspace.restarts(partition)
         return sorted(item.key.removeprefix(prefix) for item in self._mirror.below(prefix))
 
     def held_by(self, node: str) -> Iterator[PartitionId]:
-        """Partitions of which the node has a member (``held_members``), in key order; then those of which it
-        has a copy."""
+        """Yield the partitions of which the node has a member (``held_members``), in key order; then those of
+        which it has a copy."""
         is_alive = node in self.alive()
         for partition, name, _ in self._member_keys(self._keyspace.members):
             if name == node and (is_alive or counts_on(self._mirror, self._keyspace, partition, node)):

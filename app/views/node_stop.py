@@ -17,8 +17,9 @@ SHOWN_MAX = 1_000
 def can_stop(
     node: str, views: KeyspaceViews, zones: Mapping[ZoneId, str], silence: MetastoreSilence | None = None
 ) -> dict[str, Any]:
-    """``zones``: names by id; partitions of other zones are being dropped, and count for nothing. Nobody
-    can tell while the metastore is silent: it cannot stop."""
+    """Losses if the node stopped now, and whether it can stop. ``zones``: names by id; partitions of other
+    zones are being dropped, and do not count. While the metastore is silent the losses are not known, and the
+    node cannot stop."""
     alive = views.alive()
     counts: Counter[str] = Counter()
     shown: list[dict[str, Any]] = []

@@ -53,8 +53,8 @@ BATCHES_SHOWN_MAX = 100
 
 @dataclass(frozen=True, slots=True)
 class OperationFilter:
-    """Which operations are listed; empty: all. ``seen``: the zones whose operations may be shown; None: all,
-    also those that are gone."""
+    """Criteria of a list of operations; an empty one lets all pass. ``seen``: the zones whose operations may
+    be shown; None: all, also those that are gone."""
 
     zone_id: ZoneId | None = None
     states: Collection[OperationState] = ()
@@ -70,7 +70,7 @@ class OperationFilter:
 
 
 class OperationViews:
-    """``views`` are those over the same keys."""
+    """Read models of operations over ``keys``; ``views`` are those over the same keys."""
 
     def __init__(self, keys: KeyspaceCopy, keyspace: Keyspace, views: KeyspaceViews) -> None:
         self._keys = keys
@@ -82,7 +82,7 @@ class OperationViews:
         return None if item is None else (readable(item, Operation.decode), item)
 
     def listed(self, criteria: OperationFilter) -> list[tuple[Operation, KeyValue]]:
-        """The newest first; without those that cannot be read."""
+        """Operations that pass, the newest first; without those that cannot be read."""
         keys = self._keyspace
         prefix = keys.operations if criteria.zone_id is None else keys.zone_operations(criteria.zone_id)
         passed = []
@@ -100,23 +100,23 @@ class OperationViews:
         return next((other for other in known if other.reverses == operation.operation_id), None)
 
     def is_newest(self, operation: Operation) -> bool:
-        """Whether the zone's newest target is the operation's."""
+        """True if the zone's newest target is the operation's."""
         pointer = read(self._keys.get(self._keyspace.target_pointer(operation.zone_id)), TargetPointer.decode)
         return isinstance(pointer, TargetPointer) and pointer.event_revision == operation.event_revision
 
     def summary(self, operation: Operation, item: KeyValue, now_ms: int) -> OperationBody:
-        """As a list shows it."""
+        """The operation as a list shows it."""
         return body_of(OperationBody, self.facts(operation, item, now_ms))
 
     @staticmethod
     def facts(operation: Operation, item: KeyValue, now_ms: int) -> Facts:
-        """Counts are those of the record."""
+        """Facts of the operation, with the counts of its record."""
         return operation_facts(operation, item, _progress(operation, operation.tally, now_ms), now_ms)
 
     def detail(
         self, operation: Operation, item: KeyValue, now_ms: int, *, with_plan: bool = True
     ) -> OperationDetail:
-        """With what moves and waits now, and with the plan while both of its targets are stored."""
+        """The operation with its moves and waits of now, and its plan while both of its targets are stored."""
         steps = tuple(self.steps(operation)) if not operation.is_over else ()
         tally = advance(operation.tally, steps, operation.tally.at_ms)
         progress = _progress(operation, tally, now_ms)
@@ -134,7 +134,8 @@ class OperationViews:
         return body
 
     def steps(self, operation: Operation) -> Iterator[PartitionStep]:
-        """Where each partition is, of an operation that is not over; nothing for one whose target is gone."""
+        """Yield the step at which each partition is, of an operation that is not over; none where its target is
+        no longer the newest."""
         alive = self._views.alive()
         if operation.kind is OperationKind.RESET:
             yield from self._steps_of_reset(operation, alive)
@@ -181,7 +182,7 @@ class OperationViews:
         return self._in_batches(units, np.unique(moved.partition).tolist())
 
     def _in_batches(self, units: list[UnitBody], moving: list[int]) -> OperationPlanBody:
-        """As the limits of now cut it: without ``batch_size`` everything is one batch."""
+        """The plan, cut into batches by the limits in force now: without ``batch_size`` it is one batch."""
         limits = Limits.of(self._keys.get(self._keyspace.limits))
         size = limits.batch_size or max(1, len(moving))
         starts = range(0, len(moving), size)
@@ -205,7 +206,8 @@ class OperationViews:
             return None
 
     def _sizes(self, zone_id: ZoneId, partitions: int, known: Sequence[int]) -> npt.NDArray[np.int64]:
-        """Those that it was estimated with; of one that an earlier build began, those of now."""
+        """Sizes of the partitions in bytes: those that the operation was estimated with; of one that an earlier
+        build began, those of now."""
         if len(known) == partitions:
             return np.array(known, dtype=np.int64)
         sizes = np.zeros(partitions, dtype=np.int64)

@@ -1,5 +1,5 @@
 """The partition map of a zone, for the REST API and for SQL: the published one, as the keyspace mirror has it;
-of a store zone one made of the exchange's results, since nobody reports copies of it.
+for a store zone, whose copies are not reported, one made from the exchange's results.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ MAP_MEDIA_TYPE = "application/vnd.zonekeeper.partition-map"
 
 @dataclass(frozen=True, slots=True)
 class PublishedMap:
-    """``data`` are the bytes as they are stored (``rebalance/tech-notes/partition-map.md``)."""
+    """A map that is complete; ``data`` are the bytes as stored (``rebalance/tech-notes/partition-map.md``)."""
 
     pointer: ZoneMapPointer
     data: bytes
@@ -45,8 +45,8 @@ class PublishedMap:
 
 
 def published_map(keys: KeyspaceCopy, keyspace: Keyspace, zone_id: ZoneId) -> PublishedMap | None:
-    """None when there is none, or when its chunks are not all in the mirror yet. Raises
-    RecordNotReadableError."""
+    """The map that was published for the zone; None when there is none, or when its chunks are not all in the
+    mirror yet. Raises RecordNotReadableError."""
     pointer = readable(keys.get(keyspace.zone_map(zone_id)), ZoneMapPointer.decode)
     if pointer is None:
         return None
@@ -106,16 +106,16 @@ CopyRow = tuple[int, int, int, int, bool]
 def partition_map_of(
     keys: KeyspaceCopy, keyspace: Keyspace, ownership: StoreOwnership, zone_id: ZoneId
 ) -> PublishedMap | None:
-    """Of any zone; None where there is none yet. Raises RecordNotReadableError."""
+    """The partition map of any zone; None where there is none yet. Raises RecordNotReadableError."""
     if ownership.has(zone_id):
         return store_map(ownership, zone_id)
     return published_map(keys, keyspace, zone_id)
 
 
 def store_map(ownership: StoreOwnership, zone_id: ZoneId) -> PublishedMap:
-    """Of a zone of the ring, on servers that take part. Its version is that of the last result, its sequence
-    the number of the ring's last event; a partition's term is the epoch of its primary. Counters are what every
-    owner has at least; sizes are not known."""
+    """Make the map of a zone of the ring, with the copies on servers that take part. Its version is that of the
+    last result, its sequence the number of the ring's last event; a partition's term is the epoch of its
+    primary. A counter is the least that every owner has; sizes are not known."""
     ring, count = ownership.ring, ownership.ring.cluster.zones[zone_id].partitions
     rows: dict[str, list[CopyRow]] = defaultdict(list)
     for number in range(count):

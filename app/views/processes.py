@@ -1,5 +1,5 @@
-"""Processes that have registered: an upgrade of them under way, as the API shows it, and what Prometheus
-scrapes, as its service discovery reads it.
+"""Processes that have registered: their upgrade, as the API shows it, and their addresses, as Prometheus reads
+them by its service discovery.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ FINALISE = "`zonectl upgrade finalise`"
 def upgrade_body(
     upgrade: Upgrade, can_stop: Callable[[str], Mapping[str, Any]], strays: Iterable[str]
 ) -> UpgradeBody:
-    """``can_stop``: what would be lost if a node stopped now. It is asked for the first nodes to replace, until
-    one may go."""
+    """The upgrade as the API shows it. ``can_stop``: what would be lost if a node stopped now; it is called for
+    the next nodes to replace, until one of them may go."""
     return UpgradeBody(
         state="FINALISED" if upgrade.is_finalised else "MIXED" if upgrade.hindrances else "READY",
         version=newest_version(upgrade.processes),
@@ -45,7 +45,8 @@ def upgrade_body(
 def strays(
     copy: KeyspaceCopy, keyspace: Keyspace, ownership: StoreOwnership, zones: Mapping[ZoneId, str]
 ) -> Iterator[str]:
-    """Members of groups in store zones, in words. ``zones``: names by id. Over a copy, in any thread."""
+    """Yield the members of groups that are left in store zones, in words. ``zones``: names by id. Over a copy,
+    in any thread."""
     for zone_id in sorted(ownership.ring.cluster.zones):
         counts = stray_members(copy.below(keyspace.zone_members(zone_id)), keyspace)
         for node, count in sorted(counts.items()):
@@ -53,7 +54,7 @@ def strays(
 
 
 def notices(upgrade: Upgrade) -> list[str]:
-    """For whoever looks at the installation, in words; empty: there is nothing to know."""
+    """Notices about an upgrade for operators, in words; empty: there is nothing to know."""
     told = [
         f"{process} is below release level {upgrade.in_force} and writes nothing: start its newest version"
         for process in upgrade.refused
@@ -91,8 +92,8 @@ def _steps(upgrade: Upgrade, can_stop: Callable[[str], Mapping[str, Any]]) -> li
 
 
 def scrape_targets(mirror: KeyspaceCopy, keyspace: Keyspace) -> list[ScrapeTarget]:
-    """By name. Processes of builds that register no address, and entries that cannot be read, are left out:
-    what is not scraped is missed by Prometheus's own alert."""
+    """Targets for Prometheus, in the order of their names. Processes of builds that register no address, and
+    entries that cannot be read, are left out: Prometheus's own alert reports what is not scraped."""
     targets: list[ScrapeTarget] = []
     for item in mirror.below(keyspace.processes):
         record = read(item, ProcessRecord.decode)

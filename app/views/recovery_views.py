@@ -38,8 +38,8 @@ def partition_states(
     sight: PartitionSight = NO_SIGHT,
     silence: MetastoreSilence | None = None,
 ) -> Iterator[PartitionStateBody]:
-    """Global and local states, partition by partition (``rebalance.core.moves.partition_state``). ``silence``:
-    as ``sight`` has it."""
+    """Yield the global and local states, partition by partition (``rebalance.core.moves.partition_state``).
+    ``silence``: the one that ``sight`` has reported."""
     is_known, now_ms = silence is None, time.time_ns() // 1_000_000
     placed, alive = views.placed(zone.zone_id), views.alive()
     for number in numbers or range(zone.partitions):
@@ -76,7 +76,7 @@ def partition_states(
 
 
 def reset_body(reset: PartitionReset) -> ResetBody:
-    """``survivor`` null: refused, with the reason."""
+    """A reset as the API shows it. ``survivor`` null: refused, with the reason."""
     plan, refusal = reset.plan, reset.refusal
     return {
         "partition": reset.partition,
@@ -111,20 +111,20 @@ def loss_reset_body(reset: LossReset) -> LossResetBody:
 
 
 def _recovering_on(view: PartitionView) -> str | None:
-    """The node that founds the group anew now."""
+    """The node that is founding the group anew."""
     pending = view.pending
     return pending.primary if pending is not None and pending.forced else None
 
 
 def _answering(owners: StoreOwners, alive: frozenset[str]) -> frozenset[str]:
-    """Of the in-sync set; nobody where the partition is lost."""
+    """Nodes of the in-sync set whose servers answer; none where the partition is lost."""
     if owners.is_lost:
         return frozenset()
     return (alive.intersection(owners.in_sync) & owners.servers) - owners.silent
 
 
 def _role(owners: StoreOwners, node: str) -> str:
-    """Of a copy of a store zone."""
+    """Role of a store zone's copy on the node, in words."""
     if owners.is_lost:
         return "lost: no copy is in sync"
     if node == owners.leader:

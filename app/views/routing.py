@@ -1,8 +1,8 @@
 """The way from a zone's name to its data: the zone of a name, the endpoints of each partition (its group's
 members, or the store servers of its owners), and the routing map by which clients ask them directly.
 
-Names are looked up without a catalog read on the data path, in the intents of the keyspace mirror; one that is
-not there (its intent is still on the way, or cannot be read) is looked up in the catalog.
+On the data path names are looked up in the intents of the keyspace mirror, without reading the catalog; one
+that is not there (its intent is still on the way, or cannot be read) is looked up in the catalog.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ from rebalance.ports.groups import EndpointSource, Route
 from rebalance.store.shell.store_client import server_url
 
 BODIES_MAX = 16
-"""That are held."""
+"""Most maps that are kept."""
 
 
 @dataclass(frozen=True, slots=True)
 class RoutingDocument:
-    """``version``: (epoch, metastore revision) as one integer; the map was right at it. ``digest`` is of all
-    but the version, so that it changes only when the map does."""
+    """A zone's routing map. ``version``: (epoch, metastore revision) as one integer, at which the map was
+    right. ``digest``: the hash of all but the version, so that it changes only when the map does."""
 
     body: dict[str, Any]
     version: int
@@ -41,7 +41,7 @@ class RoutingDocument:
 
 
 class RoutingView:
-    """Over the server's mirror and the addresses that its own router uses."""
+    """Routing maps over the server's mirror and the addresses that its own router uses."""
 
     def __init__(
         self,
@@ -50,8 +50,8 @@ class RoutingView:
         source: EndpointSource,
         basis: Callable[[ZoneId], object | None] = lambda zone_id: None,
     ) -> None:
-        """``basis``: what the routes of a zone follow from, where that is one value; equal ones give the same
-        routes."""
+        """Keep the mirror and ``source``. ``basis``: the value from which all routes of a zone follow, where
+        there is one; equal values give the same routes."""
         self._basis = basis
         self._bodies: dict[ZoneId, tuple[Zone, object, dict[str, Any], str]] = {}
         self._mirror = mirror
@@ -60,9 +60,9 @@ class RoutingView:
         self._epoch = FIRST_EPOCH
 
     def document(self, zone: Zone) -> RoutingDocument:
-        """``partitions[n].voters`` are client URLs, the one to ask first at the start; empty for a group that
-        is not founded yet. A voter that is about to be removed is left out. ``generation``: which life of the
-        group they belong to, None where nobody can tell."""
+        """The zone's routing map as of now. ``partitions[n].voters`` are client URLs, the one to ask first at
+        the start; empty for a group that is not founded yet. A voter that is about to be removed is left out.
+        ``generation``: that of the group to which they belong; None where it is not known."""
         body, digest = self._body(zone)
         record = read(self._mirror.get(self._keyspace.epoch), EpochRecord.decode) or EpochRecord()
         if isinstance(record, EpochRecord):
@@ -72,8 +72,8 @@ class RoutingView:
         return RoutingDocument({**body, "version": version}, version, digest)
 
     def _body(self, zone: Zone) -> tuple[dict[str, Any], str]:
-        """All but the version, and its digest. A store zone has thousands of partitions: that is made anew only
-        when an exchange has changed something."""
+        """The map without its version, and its digest. A store zone has thousands of partitions: its map is
+        made anew only when an exchange has changed something."""
         basis, known = self._basis(zone.zone_id), self._bodies.get(zone.zone_id)
         if basis is not None and known is not None and known[:2] == (zone, basis):
             return known[2], known[3]
@@ -99,8 +99,8 @@ class RoutingView:
 
 
 class ZoneEndpoints:
-    """An ``EndpointSource`` over the server's mirror. ``groups``: of partitions that are groups; ``is_store``:
-    whether a zone that the ring does not have yet is to be kept by store servers."""
+    """An ``EndpointSource`` over the server's mirror. ``groups``: the source for partitions that are groups;
+    ``is_store``: True for a zone that store servers will keep, though the ring does not have it yet."""
 
     def __init__(
         self,
@@ -115,8 +115,9 @@ class ZoneEndpoints:
         self._is_store = is_store
 
     def route(self, partition: PartitionId) -> Route:
-        """Of a store zone: the primary, then the other owners, on servers that take part. Where none is known,
-        all servers: each says who serves what is left, and who is awaited."""
+        """Endpoints of the partition. Of a store zone: the primary, then the other owners, on servers that take
+        part; where no owner is known all servers, since each of them says which server serves what is left, and
+        which is awaited."""
         owners = self._ring.shown.owners(partition.zone_id, partition.partition)
         if owners is not None:
             urls = self._urls(owners.effective) or self._urls(sorted(owners.servers))
@@ -131,18 +132,18 @@ class ZoneEndpoints:
         return tuple(server_url(at.host, at.port, name, at.incarnation) for name, at in known)
 
     def basis(self, zone_id: ZoneId) -> object | None:
-        """What all routes of a store zone follow from; None: of a zone of groups."""
+        """The value from which all routes of a store zone follow; None for a zone of groups."""
         ownership = self._ring.shown
         if not ownership.has(zone_id):
             return None
         return ownership, tuple(map(self._ring.address, sorted(ownership.servers)))
 
     def copy_urls(self, names: Iterable[str]) -> dict[str, str]:
-        """Of store servers, by name; empty where one does not take part."""
+        """URLs of store servers by name; empty for one that does not take part."""
         return {name: "".join(self._urls((name,))) for name in names}
 
     def learners(self, partition: PartitionId) -> tuple[str, ...]:
-        """Store servers answer reads at the primary only."""
+        """URLs of learners that answer reads; none in a store zone, whose primaries alone answer them."""
         is_store = self._ring.shown.has(partition.zone_id)
         return () if is_store else self._groups.learners(partition)
 
@@ -153,7 +154,8 @@ class ZoneEndpoints:
             await self._groups.wait_for_change(partition, seen, timeout_s)
 
     def doubt(self, partition: PartitionId) -> None:
-        """The mirror follows the metastore by itself."""
+        """Have a group's endpoints looked up anew. A store zone needs nothing: the mirror follows the metastore
+        by itself."""
         self._groups.doubt(partition)
 
 
@@ -162,8 +164,8 @@ def zone_not_found(name: str) -> RefusedError:
 
 
 class ZoneDirectory:
-    """``snapshot`` reads the catalog, the truth. Follows the intents one by one: a DDL statement costs the same
-    with ten zones and with ten thousand."""
+    """Zones by name. ``snapshot`` reads the catalog, which decides. The intents are followed one by one: a DDL
+    statement costs the same with ten zones and with ten thousand."""
 
     def __init__(
         self, mirror: KeyspaceMirror, keyspace: Keyspace, snapshot: Callable[[], Awaitable[CatalogSnapshot]]
@@ -176,8 +178,8 @@ class ZoneDirectory:
         mirror.listen(self._on_change)
 
     async def find(self, name: str, sees: Callable[[Zone], bool] = lambda _: True) -> Zone:
-        """``name`` as SQL reads it (``names.spellings``); what is not seen is not there. Raises RefusedError
-        (ZONE_NOT_FOUND)."""
+        """The zone of ``name``, as SQL reads it (``names.spellings``); one that the caller does not see counts
+        as absent. Raises RefusedError (ZONE_NOT_FOUND)."""
         for spelling in spellings(name):
             zone = self._by_name.get(spelling)
             if zone is None:

@@ -1,4 +1,5 @@
-"""Outcome that a dry run of a reset has shown, as the reset itself takes it: for clients of the REST API."""
+"""Outcome that a dry run of a reset has shown, in the form in which the reset itself takes it: for clients of
+the REST API."""
 
 from __future__ import annotations
 
@@ -9,8 +10,8 @@ SHOWN = ("survivor", "empty", "possibly_lost_entries")
 
 
 def shown_of(planned: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """``planned`` are the API's partitions of a dry run, of which the refused ones are left out. Together where
-    it is the same: a zone may have many partitions."""
+    """Outcomes of ``planned``, the API's partitions of a dry run, without the refused ones. Partitions with the
+    same outcome stand together: a zone may have many."""
     groups: dict[tuple[Any, ...], list[int]] = {}
     for reset in planned:
         if not reset["refusal"]:

@@ -14,8 +14,8 @@ from rebalance.core.keyspace.keys import PartitionId
 
 @dataclass(frozen=True, slots=True)
 class ServingAnswer:
-    """Of who serves a partition, whatever the metastore says. ``since_ms``: of the first answer that was alike,
-    Unix."""
+    """Answer of the servers of a partition themselves: ``serves``, whatever the metastore says. ``since_ms``:
+    Unix time of the first answer that was the same."""
 
     serves: bool
     since_ms: int
@@ -23,8 +23,8 @@ class ServingAnswer:
 
 @dataclass(frozen=True, slots=True)
 class MetastoreSilence:
-    """Of the metastore, which was heard last at ``since_ms``, Unix: what the mirror holds is as of then.
-    ``answers``: what was asked of those who serve a short time ago; the rest is unknown."""
+    """Silence of the metastore since ``since_ms``, Unix: what the mirror holds is as of then. ``answers``: what
+    the servers of partitions said a short time ago; the state of other partitions is unknown."""
 
     since_ms: int
     answers: Mapping[PartitionId, ServingAnswer] = field(default_factory=dict)
@@ -39,18 +39,18 @@ class MetastoreSilence:
 
 
 AskSilence = Callable[[], Awaitable[MetastoreSilence | None]]
-"""None: the metastore has answered within a second."""
+"""Question for the metastore's silence; None: it has answered within a second."""
 
 
 async def _heard() -> MetastoreSilence | None:
-    """Where nothing but a mirror is looked at."""
+    """Answer that there is no silence, where nothing but a mirror is looked at."""
     return None
 
 
 @dataclass(frozen=True, slots=True)
 class PartitionSight:
-    """``since_ms``: since when a partition has been as it is, Unix; None: it was not looked at yet.
-    ``version``: another one when ``since_ms`` may have another answer."""
+    """Sight of all partitions. ``since_ms``: since when a partition has been in its state, Unix; None: it was
+    not looked at yet. ``version``: changes when the answers of ``since_ms`` may have changed."""
 
     since_ms: Callable[[PartitionId], int | None] = lambda _: None
     silence: AskSilence = _heard
@@ -58,19 +58,20 @@ class PartitionSight:
 
 
 NO_SIGHT = PartitionSight()
-"""Of a mirror alone."""
+"""Sight by a mirror alone: no times are known, and the metastore counts as heard."""
 
 
 def shown_state(
     partition: PartitionId, state: Enum, since_ms: int | None, silence: MetastoreSilence | None
 ) -> tuple[str, int | None]:
-    """What is told of a partition, and since when it is so: ``state`` and ``since_ms`` are the mirror's, which
-    says nothing of who serves while the metastore is silent."""
+    """The state to show of a partition, and since when it has been in it. ``state`` and ``since_ms`` are the
+    mirror's, and are shown only while the metastore answers."""
     if silence is None:
         return str(state.value), since_ms
     return silence.state(partition), silence.state_since_ms(partition)
 
 
 def as_of(body: Mapping[str, Any], silence: MetastoreSilence | None) -> dict[str, Any]:
-    """``body``, which was read from the mirror, and as of when it is so (``contract.zones.AsOf``)."""
+    """Add to ``body``, which was read from the mirror, the time as of which it is true
+    (``contract.zones.AsOf``)."""
     return {**body, "metastore_silent_since": utc(silence.since_ms) if silence is not None else None}

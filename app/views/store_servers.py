@@ -1,5 +1,5 @@
-"""Store servers: those that take part and those that are missed, and what they say of their copies, asked of
-all of them at once within a limit of time.
+"""Store servers: those that take part, those that are missing, and the copies that they report, read from all
+of them at once within a limit of time.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from rebalance.store.shell.store_client import StoreChannel, StoreUnreachableErr
 
 
 def servers_up(views: KeyspaceViews) -> dict[str, bool]:
-    """Whether its server takes part, by living node that keeps store zones. Empty while there is no zone for
-    them."""
+    """True or False by living node that keeps store zones: its server takes part. Empty while there is no store
+    zone."""
     ownership = views.ownership
     if not ownership.ring.cluster.zones:
         return {}
@@ -32,7 +32,7 @@ LIMIT_S = 2.0
 
 @dataclass(frozen=True, slots=True)
 class ServerCopies:
-    """``copies`` None: the server did not answer, for ``reason``."""
+    """Copies that a server reports; None: it did not answer, for ``reason``."""
 
     name: str
     copies: tuple[ListedCopy, ...] | None
@@ -40,7 +40,8 @@ class ServerCopies:
 
 
 class StoreCopies:
-    """Connections of its own, closed after each question: it is a person's."""
+    """Reader of the copies of all store servers. It has its own connections and closes them after each
+    question, since only people ask, and seldom."""
 
     def __init__(self, ring: RingReader, tls: TlsFiles | None = None, limit_s: float = LIMIT_S) -> None:
         self._ring = ring
@@ -48,7 +49,7 @@ class StoreCopies:
         self._limit_s = limit_s
 
     async def read(self) -> tuple[ServerCopies, ...]:
-        """Of all servers that take part, by name."""
+        """Copies of all servers that take part, in the order of their names."""
         return tuple(await asyncio.gather(*map(self._of, sorted(self._ring.shown.servers))))
 
     async def _of(self, name: str) -> ServerCopies:

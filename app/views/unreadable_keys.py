@@ -1,4 +1,4 @@
-"""Keys that cannot be read, of those on which the cluster, a node or a zone as a whole waits."""
+"""Keys that cannot be read and for which the cluster, a node or a zone as a whole waits."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ DECODED_MAX = 20_000
 
 
 def unreadable_of_cluster(mirror: KeyspaceCopy, keys: Keyspace) -> list[Unreadable]:
-    """Keys of the whole cluster that cannot be read, on which all zones wait or a node does; those of zones
-    and partitions are reported with these."""
+    """Keys of the whole cluster that cannot be read, for which all zones or a node wait; keys of zones and
+    partitions are reported with their zones and partitions."""
     single: list[tuple[str, Callable[[bytes], object]]] = [
         (keys.epoch, EpochRecord.decode),
         (keys.topology, Topology.decode),
@@ -60,13 +60,13 @@ def unreadable_of_zone(mirror: KeyspaceCopy, keys: Keyspace, zone_id: ZoneId) ->
 
 @lru_cache(DECODED_MAX)
 def decoded_data_nodes(value: bytes) -> DataNodes:
-    """Read for every zone by every list of zones, and seldom changed."""
+    """Decode data nodes, with a cache: each list of zones reads those of every zone, and they seldom change."""
     return DataNodes.decode(value)
 
 
 @dataclass(frozen=True, slots=True)
 class RecordReader:
-    """Adds to ``unreadable`` what cannot be read, and leaves it out."""
+    """Reader that adds each record that cannot be read to ``unreadable``, and leaves it out."""
 
     unreadable: list[Unreadable]
 

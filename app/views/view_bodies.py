@@ -33,7 +33,7 @@ from rebalance.metastore.mirror import KeyspaceCopy
 
 @dataclass(frozen=True, slots=True)
 class ZoneSizes:
-    """Effective numbers of a zone: what its partitions have, or will have once its nodes are known."""
+    """Effective numbers of a zone: those that its partitions have, or will have once its nodes are known."""
 
     data_nodes: tuple[str, ...]
     quorum: int | None
@@ -42,7 +42,7 @@ class ZoneSizes:
 
 
 def zone_facts(zone: Zone, sizes: ZoneSizes, catalog: CatalogSnapshot, state: str, version: int) -> Facts:
-    """``version``: the one that made the zone what it is."""
+    """Facts of a zone. ``version``: the catalog version that made the zone what it is."""
     values = {
         "quorum_size": sizes.quorum,
         "voters": sizes.voters,
@@ -56,7 +56,7 @@ def zone_facts(zone: Zone, sizes: ZoneSizes, catalog: CatalogSnapshot, state: st
 
 
 def drain_body(drain: Drain, held: int) -> DrainBody:
-    """Of a node that is leaving and holds so many members and copies."""
+    """Body for a node that is leaving; ``held``: the number of members and copies that it still holds."""
     return body_of(DrainBody, Facts(drain, {"state": "DRAINING" if held else "DRAINED"}))
 
 
@@ -68,7 +68,8 @@ def roles(assignments: Assignments | None) -> Roles | None:
 
 
 def member_body(view: PartitionView, node: str, alive: frozenset[str]) -> Member:
-    """Of member and mirror: state and address are the member's, and the mirror's where it is alone."""
+    """Body for a node's member and mirror. State and address are the member's; the mirror's where the node has
+    nothing else."""
     record = view.members[node]
     mirror = record.mirror
     configured = view.configuration.members.get(node) if view.configuration else None
@@ -87,7 +88,7 @@ def member_body(view: PartitionView, node: str, alive: frozenset[str]) -> Member
 
 
 def store_copies(view: PartitionView, alive: frozenset[str]) -> list[StoreCopy]:
-    """Of a store zone; empty for a group, which has members."""
+    """Copies of a store zone's partition; none for a group, which has members."""
     if view.owners is None:
         return []
     leader = view.leader(alive)
@@ -125,8 +126,8 @@ def progress_body(
     engine: str | None = None,
     copies: Counter[str] | None = None,
 ) -> Progress:
-    """``states`` by ``MoveState``; converged: nothing moves, waits or is named as a cause. ``copies``: as
-    ``copy_counts`` says of all partitions."""
+    """Body for a zone's progress. ``states`` by ``MoveState``; converged: nothing moves or waits, and no cause
+    is named. ``copies``: the sums of ``copy_counts`` over all partitions."""
     done, moving, waiting = (states[state.value] for state in MoveState)
     converged = intent is not None and not moving and not waiting and not causes
     return {
@@ -147,8 +148,8 @@ def progress_body(
 
 
 def copy_counts(view: PartitionView) -> dict[str, int]:
-    """Copies that a partition of a store zone is to have, and those of them that are in sync; of others
-    none."""
+    """Count the copies that a partition of a store zone is to have, and those of them that are in sync; empty
+    for other zones."""
     assigned = view.pending or view.stable
     if view.owners is None or assigned is None:
         return {}

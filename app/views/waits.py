@@ -1,5 +1,5 @@
-"""Waits of partitions: moves that are not admitted, counted from the same keys as the controllers do, and
-automatic resets of HIGH_AVAILABILITY zones, as the keys tell them (core: ``loss_clock``).
+"""Waits of partitions: moves that are not admitted, counted from the same keys that the controllers count, and
+automatic resets of HIGH_AVAILABILITY zones, as the keys show them (core: ``loss_clock``).
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ from rebalance.metastore.mirror import KeyspaceCopy
 
 
 def nodes_behind(keys: KeyspaceCopy, keyspace: Keyspace, limits: Limits, lease_s: int) -> list[str]:
-    """Living nodes that have not published that they keep to ``limits.ha_reset_s``, by name: a partition that
-    loses them waits for what they do keep to, and for ever where they have published nothing.
-    ``lease_s``: of nodes."""
+    """Living nodes that have not published that they keep to ``limits.ha_reset_s``, by name. A partition that
+    loses them waits for the time to which they do keep, and for ever where they have published none.
+    ``lease_s``: the lease of nodes."""
     fence_ms = fence_ms_of(limits.ha_reset_s or RESET_S, lease_s)
     names = [item.key.removeprefix(keyspace.nodes) for item in keys.below(keyspace.nodes)]
     return [name for name in names if not _keeps_to(keys, keyspace, name, fence_ms)]
@@ -51,9 +51,10 @@ def _keeps_to(keys: KeyspaceCopy, keyspace: Keyspace, name: str, fence_ms: int) 
 
 
 def reset_wait(keys: KeyspaceCopy, keyspace: Keyspace, partition: PartitionId, view: PartitionView) -> str:
-    """Why a partition of a HIGH_AVAILABILITY zone that has lost its majority is not founded anew yet: from when
-    on it may be, by the times that topology has recorded, or whose silence nobody may count on. Empty: it has
-    a majority, or waits for nobody but an operator. What a controller counts may be later than what is shown.
+    """Cause for which a partition of a HIGH_AVAILABILITY zone that has lost its majority is not founded anew
+    yet: the time from which it may be, by the times that topology has recorded, or the node that may still
+    serve though it is silent. Empty: the partition has a majority, or waits for an operator alone. A controller
+    may count a later time than the one shown.
     """
     members = frozenset(view.configuration.members) if view.configuration is not None else frozenset()
     alive = frozenset(name for name in members if keys.get(keyspace.node(name)) is not None)
@@ -93,12 +94,13 @@ def _topology(value: bytes) -> dict[str, Presence]:
 
 DECODED_MAX = 20_000
 COUNTED_ANEW_MS = 1_000
-"""What moves is counted anew after a millisecond for each partition, and after so long at the latest: it takes
-a walk over the keys of all of them."""
+"""Longest time for which a count of moves is used: it is made anew after a millisecond for each partition, and
+after this time at the latest, since it walks over the keys of all partitions."""
 
 
 class WaitCauses:
-    """Over a mirror of the whole keyspace or a copy of it. ``now_ms`` decides which pauses hold."""
+    """Causes of waits over a mirror of the whole keyspace or a copy of it. ``now_ms`` decides which pauses
+    hold."""
 
     def __init__(self, mirror: KeyspaceCopy, keyspace: Keyspace, now_ms: Callable[[], int]) -> None:
         self._mirror = mirror
@@ -111,7 +113,7 @@ class WaitCauses:
         self._loads = Loads()
 
     def rooms(self) -> Rooms | None:
-        """What may begin now; None: no limits hold."""
+        """Room that the limits leave for moves to begin now; None: no limits hold."""
         item, now_ms = self._mirror.get(self._keyspace.limits), self._now_ms()
         if item is None:
             return None
@@ -129,8 +131,8 @@ class WaitCauses:
         keys: KeyspaceCopy,
         seen: Collection[ZoneId] | None = None,
     ) -> PartitionView:
-        """``view``, which was read from ``keys``, with what its move or its automatic reset waits for, as who
-        sees the zones of ``seen`` may know it; None: all."""
+        """``view``, which was read from ``keys``, with the cause for which its move or automatic reset waits.
+        ``seen``: the zones that the cause may name; None: all."""
         wait = reset_wait(keys, self._keyspace, partition, view)
         view = replace(view, reset_wait=wait) if wait else view
         target, stable = view.target, view.stable
@@ -160,7 +162,7 @@ class WaitCauses:
         return Rooms(limits, self._loads, self._member_limits(), now_ms, first, buckets)
 
     def _member_limits(self) -> dict[str, int]:
-        """A node whose record cannot be read takes no more members."""
+        """Limit of members by living node; 0 for a node whose record cannot be read: it takes no more."""
         prefix, limits = self._keyspace.nodes, {}
         for item in self._mirror.below(prefix):
             record = read(item, NodeRecord.decode)
@@ -202,7 +204,7 @@ class WaitCauses:
         return loads
 
     def _stored(self) -> frozenset[ZoneId]:
-        """Zones that store servers keep, by what living nodes say now."""
+        """Zones that store servers keep, by the engines that living nodes have now."""
         records = (read(item, NodeRecord.decode) for item in self._mirror.below(self._keyspace.nodes))
         nodes = [record.node for record in records if not isinstance(record, Unreadable)]
         if not any(engine == STORE_ENGINE for node in nodes for _, engine in node.engines):

@@ -1,2 +1,2 @@
-"""Who asks: passwords, tokens, and what a request proves of its sender; and how a machine is protected. What a
-principal may do is decided by ``catalog.core.authorisation``."""
+"""Authentication: passwords, tokens, sessions, and the identity that a request proves; and the protection of a
+machine. Privileges of a principal are decided by ``catalog.core.authorisation``."""

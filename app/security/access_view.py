@@ -1,5 +1,5 @@
 """Users, privileges and tokens as a server knows them: read from the catalog, and never older than two seconds
-as long as that answers. A value may be a second old, and is read again behind the requests that use it."""
+while the catalog answers. A value may be a second old; then it is read again while requests still use it."""
 
 from __future__ import annotations
 
@@ -18,18 +18,20 @@ from catalog.core.errors import ErrorKind, StatementError, StoreError
 T = TypeVar("T")
 
 FRESH_S = 1.0
-"""So long it is used as it is."""
+"""Age up to which a value is used as it is."""
 HELD_S = 2.0
-"""Then a reading is begun, and from this age on awaited: so what was revoked holds on every server by now."""
+"""Age from which the reading, which begins at ``FRESH_S``, is awaited: a revocation takes effect on every
+server by then."""
 PATIENCE_S = 1.0
-"""A reading is awaited for so long while an older value is left."""
+"""Longest wait for a reading while there is an older value."""
 REFUSED_S = 10.0
-"""A value of this age is used no more."""
+"""Age from which a value is not used any more."""
 KEPT_MAX = 10_000
 
 
 class FreshValue(Generic[T]):
-    """``read`` raises StatementError while the catalog does not answer."""
+    """A value of the catalog, read again as it ages. ``read`` raises StatementError while the catalog does not
+    answer."""
 
     def __init__(self, read: Callable[[], Awaitable[T]], clock: Callable[[], float] = time.monotonic) -> None:
         self._read = read
@@ -38,7 +40,8 @@ class FreshValue(Generic[T]):
         self._reading: asyncio.Task[None] | None = None
 
     async def get(self) -> T:
-        """Raises StoreError (GRANTS_UNAVAILABLE) when nothing could be read for ``REFUSED_S``."""
+        """The value, read anew where it is too old. Raises StoreError (GRANTS_UNAVAILABLE) when nothing could
+        be read for ``REFUSED_S``."""
         if self._known is not None and self._age() < FRESH_S:
             return self._known[0]
         if self._reading is None:
@@ -52,7 +55,7 @@ class FreshValue(Generic[T]):
         return self._known[0]
 
     async def anew(self) -> T:
-        """As of a moment after this call, as long as the catalog answers. Raises as ``get`` does."""
+        """The value as of a moment after this call, while the catalog answers. Raises as ``get`` does."""
         if self._reading is not None:
             # It may have begun before.
             await asyncio.wait({self._reading}, timeout=PATIENCE_S)
@@ -78,8 +81,8 @@ class FreshValue(Generic[T]):
 
 @dataclass(eq=False)
 class FreshValues(Generic[T]):
-    """By key. Of more than ``KEPT_MAX`` those that were asked for longest ago are forgotten; all are when
-    ``changes`` has grown: this server has changed something that they follow from."""
+    """Values by key. Of more than ``KEPT_MAX`` those that were used longest ago are forgotten. All are when
+    ``changes`` has grown: this server has changed something on which they depend."""
 
     read: Callable[[str], Awaitable[T]]
     clock: Callable[[], float] = time.monotonic
@@ -90,7 +93,7 @@ class FreshValues(Generic[T]):
         self._values: OrderedDict[str, FreshValue[T]] = OrderedDict()
 
     async def get(self, key: str) -> T:
-        """Raises StoreError (GRANTS_UNAVAILABLE)."""
+        """The value of ``key``. Raises StoreError (GRANTS_UNAVAILABLE)."""
         changes = self.changes()
         if changes != self._changes_read:
             self._values.clear()
@@ -104,12 +107,12 @@ class FreshValues(Generic[T]):
         return await value.get()
 
     def forget(self, key: str) -> None:
-        """Of what was changed by this server."""
+        """Forget the value of ``key``, which this server has changed."""
         self._values.pop(key, None)
 
 
 class TokenStore(Protocol):
-    """The catalog's database, off the event loop. Each call raises StoreError."""
+    """Tokens in the catalog's database, off the event loop. Each call raises StoreError."""
 
     async def token(self, digest: str) -> AccessToken | None: ...
 
@@ -121,7 +124,7 @@ class TokenStore(Protocol):
 
 
 class AccessView:
-    """One per server."""
+    """View of users, privileges and tokens; one per server."""
 
     def __init__(
         self,
@@ -130,7 +133,8 @@ class AccessView:
         clock: Callable[[], float] = time.monotonic,
         changes: Callable[[], int] = lambda: 0,
     ) -> None:
-        """``changes`` grows with each change that this server has made: they hold on it at once."""
+        """Read nothing yet. ``changes`` grows with each change that this server has made: on this server they
+        take effect at once."""
         self.changes = changes
         self._changes_read = changes()
         self.store = store
@@ -138,7 +142,7 @@ class AccessView:
         self._tokens = FreshValues(store.token, clock, changes)
 
     async def grants(self) -> Grants:
-        """Raises StoreError (GRANTS_UNAVAILABLE)."""
+        """Users, roles and grants. Raises StoreError (GRANTS_UNAVAILABLE)."""
         changes = self.changes()
         if changes == self._changes_read:
             return await self._grants.get()
@@ -147,16 +151,18 @@ class AccessView:
         return grants
 
     async def has_active(self, owner: Principal) -> bool:
-        """Whether the owner of what the catalog has kept, a token, a link or a session, may log in: what it was
-        made for may be newer than the grants that are known. Raises StoreError (GRANTS_UNAVAILABLE)."""
+        """True if the owner of a stored token, link or session may log in. Grants are read anew before it is
+        False, since the owner may be newer than those that are known. Raises StoreError
+        (GRANTS_UNAVAILABLE)."""
         return _is_active(await self.grants(), owner) or _is_active(await self._grants.anew(), owner)
 
     async def token(self, digest: str) -> AccessToken | None:
-        """Also one that has expired or was revoked. Raises StoreError (GRANTS_UNAVAILABLE)."""
+        """The token of ``digest``, even if it has expired or was revoked. Raises StoreError
+        (GRANTS_UNAVAILABLE)."""
         return await self._tokens.get(digest)
 
     def forget(self, digest: str) -> None:
-        """Of a token that was changed by this server."""
+        """Forget the token of ``digest``, which this server has changed."""
         self._tokens.forget(digest)
 
 

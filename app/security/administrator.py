@@ -1,7 +1,7 @@
-"""An administrator where nobody could make one: the first of an installation, and one for who is locked out.
+"""Administrators that no administrator makes: the first of an installation, and one after all were locked out.
 
-Whoever may write the catalog's database may be an administrator anyhow; here it happens in order, and is kept
-in the audit. ``zonectl up`` keeps a token of its user ``admin`` in a file of the data directory.
+Anyone who may write the catalog's database could become an administrator in any case; this way is orderly, and
+is audited. ``zonectl up`` keeps a token of its user ``admin`` in a file of the data directory.
 """
 
 from __future__ import annotations
@@ -39,11 +39,11 @@ RENEWED_WITH_LEFT_US = TOKEN_LIFE_US // 3
 RECOVERED = "administrators"
 """Subject of the audit's records of recoveries, by which they are looked up."""
 SHOWN_US = 7 * DAY_US
-"""For so long `zonectl status` names administrators that were recovered."""
+"""Time for which `zonectl status` names administrators that were recovered."""
 
 
 class AdministratorCatalog(Protocol):
-    """The catalog's database, off the event loop. Each call raises StatementError."""
+    """Calls to the catalog's database, off the event loop. Each raises StatementError."""
 
     async def run(self, commands: Sequence[Command], topology: Topology) -> Sequence[object]: ...
 
@@ -57,8 +57,8 @@ class AdministratorCatalog(Protocol):
 
 
 def administrator_commands(grants: Grants, name: str, password: Secret | None = None) -> tuple[Command, ...]:
-    """What makes ``name`` a user that may log in and has the role of administrators; empty: it is one.
-    ``password``: None leaves it as it is. ``name`` in lower case."""
+    """Commands that make ``name`` a user who may log in and has the role of administrators; empty: it is one
+    already. ``password``: None leaves it as it is. ``name`` in lower case."""
     named, user = Name(name), grants.user(name)
     commands: list[CreateUser | AlterUser | ChangeMembers] = []
     if user is None:
@@ -73,7 +73,7 @@ def administrator_commands(grants: Grants, name: str, password: Secret | None = 
 async def recover_administrator(
     catalog: AdministratorCatalog, name: str, password: Secret, actor: Actor
 ) -> bool:
-    """Whether the user is new. It is an administrator that logs in with this password from now on. Raises
+    """Make the user an administrator who logs in with this password; True if the user is new. Raises
     StatementError."""
     snapshot = await catalog.snapshot()
     is_new = snapshot.grants.user(name) is None
@@ -84,7 +84,7 @@ async def recover_administrator(
 
 
 def recovery_line(record: AuditRecord) -> str:
-    """For `zonectl status`."""
+    """Describe a recovery in the words of `zonectl status`."""
     try:
         user = json.loads(record.entry.details)["user"]
     except (ValueError, KeyError, TypeError):
@@ -95,11 +95,11 @@ def recovery_line(record: AuditRecord) -> str:
 
 
 async def keep_local_token(catalog: AdministratorCatalog, file: Path, now_us: int, actor: Actor) -> str:
-    """``file`` (0600) holds a token of ``admin`` with at least a third of its life left; why it does not, in
-    words; empty: it does.
+    """Keep a token of ``admin`` with at least a third of its life left in ``file`` (0600). Empty: it is there;
+    else the reason why it is not, in words.
 
-    Where there is no file, or no administrator, the user is made one: who may write the data directory may
-    have the catalog. Else what administrators have done with ``admin`` since then stays.
+    Where there is no file, or no administrator, ``admin`` is made one: anyone who may write the data directory
+    controls the catalog as well. Else changes that administrators have made to ``admin`` stay.
     Raises StatementError and OSError.
     """
     earlier = _kept(file)

@@ -1,10 +1,10 @@
 """The login of every request and every socket, behind the edge and before any route.
 
-What is open without login is on a list, and holds nothing that a stranger may not know. A password or token
-that comes without TLS is refused, with the address that takes it: it has been read on its way, perhaps.
+Routes that need no login are on a list, and show nothing that a stranger may not know. A password or token that
+comes without TLS is refused, with the address that takes it: it may have been read on its way.
 
-With X-Trino-Role a driver says which of its roles it wants to have for a statement, as `system=ROLE{viewer}`.
-That narrows and never widens: what is not enabled is not counted, and what the user does not have is refused.
+With X-Trino-Role a driver says which of the user's roles a statement is to have, as `system=ROLE{viewer}`. That
+only takes away: roles that are not enabled do not count, and one that the user does not have is refused.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ from catalog.core.errors import ErrorKind, RefusedError, StatementError
 from rebalance.ports.metric_rows import NO_MEASURES, Measures, Metric
 
 CATALOGS = frozenset({"system", "zonekeeper"})
-"""Roles of other catalogs are none of ours."""
+"""Catalogs of the header whose roles are ours; those of others are passed over."""
 _SELECTED = re.compile(r'(?:(ALL|NONE)|ROLE\{"?([^{}"]{1,63})"?\})', re.IGNORECASE)
 
 
 def selected_roles(lines: Iterable[str]) -> frozenset[Principal] | None:
-    """Of the header's lines: the roles to be enabled; None: all. Raises RefusedError (INVALID_REQUEST)."""
+    """Roles that the header's ``lines`` enable; None: all. Raises RefusedError (INVALID_REQUEST)."""
     enabled: frozenset[Principal] | None = None
     for item in (part.strip() for line in lines for part in line.split(",")):
         if not item:
@@ -54,7 +54,8 @@ def selected_roles(lines: Iterable[str]) -> frozenset[Principal] | None:
 
 
 def narrowed(caller: Caller, grants: Grants, enabled: frozenset[Principal] | None) -> Caller:
-    """Raises RefusedError (PRIVILEGE_MISSING) for a role that the caller does not have."""
+    """The caller with only the ``enabled`` roles; None: all. Raises RefusedError (PRIVILEGE_MISSING) for a role
+    that the caller does not have."""
     if enabled is None:
         return caller
     foreign = sorted(one.name for one in enabled - caller.all_roles(grants))
@@ -67,17 +68,17 @@ def narrowed(caller: Caller, grants: Grants, enabled: frozenset[Principal] | Non
 OPEN = frozenset(
     {("GET", path) for path in ("/livez", "/healthz", "/readyz", "/v1/info")} | {("HEAD", "/v1/statement")}
 )
-"""Methods and paths that need no login. ``/readyz`` says no more than whether it is ready, and ``/v1/info`` and
-HEAD ``/v1/statement`` are what drivers probe first: a version that every server of a release has."""
+"""Methods and paths that need no login. ``/readyz`` says only whether the server is ready. Drivers probe
+``/v1/info`` and HEAD ``/v1/statement`` first: they show the version, which all servers of a release share."""
 CHALLENGES = ('Basic realm="Zonekeeper", charset="UTF-8"', 'Bearer realm="Zonekeeper"')
 NO_CREDENTIAL = "log in with a user and password, or with a token: `zonectl login {url}`"
 
 
 @dataclass(eq=False)
 class Authentication:
-    """``https_url``: the address at which passwords and tokens are accepted; empty: only a proxy knows it.
-    ``sessions`` None: there is no console. ``watch``: ends what reads for whoever may not go on; None: nothing
-    takes long."""
+    """ASGI application that logs each request in and passes it to ``app``. ``https_url``: the address at which
+    passwords and tokens are accepted; empty: only a proxy knows it. ``sessions`` None: there is no console.
+    ``watch``: ends reads of callers whose login or privilege has ended; None: no read takes long."""
 
     app: ASGIApp
     check: LoginCheck
@@ -117,8 +118,9 @@ class Authentication:
             await self._answer(scope, receive, send if is_surface(scope["path"]) else uncached(send))
 
     async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """What only reads may be cut at any moment. What changes something asks the watch where it is long, and
-        so do statements of drivers, whose pages say in the protocol's words what has ended them."""
+        """Run the application, under the watch where the request only reads: it may be cut at any moment. A
+        long change calls the watch itself; so do statements of drivers, whose pages report the end in the
+        protocol's own words."""
         is_read = scope["type"] == "http" and scope["method"] == "GET"
         if self.watch is None or not is_read or scope["path"].startswith(SQL_PROTOCOL):
             await self.app(scope, receive, send)
@@ -141,7 +143,8 @@ class Authentication:
                 await _refuse(error, scope, receive, send)
 
     async def _login(self, scope: Scope, fields: Fields) -> Login | None:
-        """None: nobody has, where nobody has to. Raises RefusedError and StoreError."""
+        """The login that the request proves; None: it shows none, and needs none. Raises RefusedError and
+        StoreError."""
         try:
             credential = read_credential(fields.all(b"authorization"))
         except ValueError as error:
@@ -164,8 +167,8 @@ class Authentication:
         return await self._named(login, scope, fields)
 
     async def _named(self, login: Login, scope: Scope, fields: Fields) -> Login:
-        """X-Trino-User is a claim: who is logged in decides, and may name another user with IMPERSONATE.
-        X-Trino-Role takes roles away."""
+        """The login with the driver's headers. X-Trino-User is a claim: the user who has logged in decides, and
+        may name another one with IMPERSONATE. X-Trino-Role takes roles away."""
         if not scope["path"].startswith(SQL_PROTOCOL):
             return login
         grants = await self.access.grants()

@@ -1,7 +1,7 @@
 """The console's door: its login page, its logout, and the session that everything else of it needs.
 
-A session is proved by a cookie, and by nothing else; nothing but the console reads the cookie. So no page of
-another site can have a browser do anything of the API.
+A session is proved by a cookie alone, and only the console reads the cookie. So no page of another site can
+make a browser call the API.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ log = structlog.get_logger(__name__)
 
 SESSION_COOKIE = "__Host-zonekeeper-session"
 LOGIN_COOKIE = "__Host-zonekeeper-login"
-"""Of the browser that has the login page: what it sends must be of a page that this browser was given."""
+"""Cookie of a browser with the login page: a login is accepted from a page that this browser was given."""
 ATTRIBUTES = "Path=/; Secure; HttpOnly; SameSite"
 LOGIN, LOGOUT = f"{CONSOLE}/login", f"{CONSOLE}/logout"
 SOCKETS = f"{CONSOLE}/_nicegui_ws"
@@ -50,14 +50,14 @@ FOLDER = Path(__file__).with_name("login_page")
 SECURE_SCHEMES = frozenset({"https", "wss"})
 TEXT_MAX = 4_096
 BODY_BYTES_MAX = 64 << 10
-"""Of a stranger, whose megabytes would keep the event loop from others while they are read."""
+"""Longest body from a stranger: megabytes would hold up the event loop while they are parsed."""
 _SECRET = re.compile(r"[A-Za-z0-9_-]{43}")
 
 
 @dataclass(eq=False)
 class ConsoleDoor:
-    """``app`` gets what has a session, with the login in the scope as ``login``. ``https_url``: empty where
-    only a proxy knows it."""
+    """ASGI application that passes requests with a session to ``app``, with the login in the scope as
+    ``login``. ``https_url``: empty where only a proxy knows it."""
 
     app: ASGIApp
     check: LoginCheck
@@ -79,7 +79,7 @@ class ConsoleDoor:
             await refuse(error, scope, receive, send)
 
     async def _plain(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Raises RefusedError."""
+        """Redirect a page to the https address; raises RefusedError for all else."""
         url = self.https_url(scope)
         if not url or scope["type"] != "http" or scope["method"] != "GET":
             place = url or "the proxy's https address"
@@ -87,7 +87,7 @@ class ConsoleDoor:
         await RedirectResponse(f"{url}{_address(scope)}", 307)(scope, receive, send)
 
     async def _secure(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Raises StatementError."""
+        """Answer a request that came by TLS. Raises StatementError."""
         cookies = _cookies(Fields.of(scope))
         row = CONSOLE_DOOR.get((scope.get("method", ""), scope["path"]))
         if row is not None and row[0] is Guard.OPEN:
@@ -108,7 +108,7 @@ class ConsoleDoor:
         await self._pass(login, scope, receive, send)
 
     async def _pass(self, login: Login, scope: Scope, receive: Receive, send: Send) -> None:
-        """Raises RefusedError and StoreError."""
+        """Pass the request to the console. Raises RefusedError and StoreError."""
         if scope["type"] == "http":
             if scope["path"].startswith(SOCKETS):
                 # Polling would have each request carry another cookie than the one that opened the connection.
@@ -119,7 +119,7 @@ class ConsoleDoor:
             await self.app({**scope, "login": login}, receive, send)
 
     async def _open(self, scope: Scope, receive: Receive, cookies: dict[str, str]) -> Response:
-        """Raises StatementError."""
+        """Answer a request that needs no session. Raises StatementError."""
         if scope["method"] == "POST":
             return await self._log_in(scope, receive, cookies)
         if scope["path"] == LOGIN:
@@ -128,7 +128,7 @@ class ConsoleDoor:
         return Response(text, media_type=media_type)
 
     async def _log_in(self, scope: Scope, receive: Receive, cookies: dict[str, str]) -> Response:
-        """Raises StatementError."""
+        """Check the user's proof and open a session. Raises StatementError."""
         sent, known = await _body(scope, receive), cookies.get(LOGIN_COOKIE, "")
         if not known or not hmac.compare_digest(digest_of(sent.get("csrf", "")), digest_of(csrf_of(known))):
             raise RefusedError(ErrorKind.ORIGIN_REFUSED, "the login page is out of date: reload it")
@@ -149,7 +149,7 @@ class ConsoleDoor:
         return response
 
     async def _log_out(self, scope: Scope, receive: Receive, login: Login) -> Response:
-        """Raises StatementError."""
+        """End the session. Raises StatementError."""
         await self.sessions.end(login, (await _body(scope, receive)).get("csrf", ""))
         response = JSONResponse({})
         response.headers.append("set-cookie", f"{SESSION_COOKIE}=; Max-Age=0; {ATTRIBUTES}=Lax")
@@ -157,12 +157,13 @@ class ConsoleDoor:
 
 
 def session_secret(scope: Scope) -> str:
-    """Of the browser that sent the request; empty: it has no session."""
+    """Secret of the session of the browser that sent the request; empty: it has none."""
     return _cookies(Fields.of(scope)).get(SESSION_COOKIE, "")
 
 
 def _login_page(known: str) -> Response:
-    """``known``: what this browser's cookie holds; other login pages of it stay as good."""
+    """Draw the login page. ``known``: the value of this browser's cookie, which stays, so that its other login
+    pages remain valid."""
     if not _SECRET.fullmatch(known):
         known = secrets.token_urlsafe(SECRET_BYTES)
     page, media_type = _file("login.html")
@@ -179,7 +180,7 @@ def _file(name: str) -> tuple[str, str]:
 
 
 async def _body(scope: Scope, receive: Receive) -> dict[str, str]:
-    """Texts by name. Raises RefusedError (INVALID_REQUEST)."""
+    """Read the body's texts by name. Raises RefusedError (INVALID_REQUEST)."""
     media_type = Fields.of(scope).media_type
     message: Message = await receive()
     body = message.get("body", b"")
@@ -196,7 +197,7 @@ async def _body(scope: Scope, receive: Receive) -> dict[str, str]:
 
 
 def _cookies(fields: Fields) -> dict[str, str]:
-    """By name."""
+    """Cookies by name."""
     cookies: dict[str, str] = {}
     for line in fields.all(b"cookie"):
         for part in line.split(";"):
@@ -207,7 +208,7 @@ def _cookies(fields: Fields) -> dict[str, str]:
 
 
 def _address(scope: Scope) -> str:
-    """Path and query, as they were sent. It begins with the console's path, so it leads to this server."""
+    """Path and query as they were sent. They begin with the console's path, and so lead to this server."""
     query = scope["query_string"].decode("latin-1")
     path = quote(scope["path"], safe="/:@!$&'()*+,;=~")
     return f"{path}?{query}" if query else path

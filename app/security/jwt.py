@@ -1,7 +1,7 @@
 """JSON Web Tokens of one issuer: signatures, claims, and the keys at the issuer's address.
 
-What is accepted is a list: asymmetric algorithms, one issuer, one audience, an expiry at most an hour ahead.
-The keys come from the configured address alone; nothing that a token says makes another one be asked.
+Only listed things are accepted: asymmetric algorithms, one issuer, one audience, an expiry at most an hour
+ahead. The keys come from the configured address alone, whatever a token says.
 """
 
 from __future__ import annotations
@@ -25,27 +25,28 @@ from catalog.core.errors import ErrorKind, RefusedError, StoreError
 log = structlog.get_logger(__name__)
 
 ALGORITHMS = ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA")
-"""None of them works with a secret that verifiers know."""
+"""Algorithms that may be accepted; none of them works with a secret that verifiers know."""
 SKEW_S = 60
 AHEAD_S_MAX = 3_600
 FETCH_INTERVAL_S = 60.0
 KEYS_AGE_S_MAX = 3_600.0
-"""After this time keys that the issuer has withdrawn are valid no longer, and it is asked again."""
+"""Age at which keys are fetched again, so that those which the issuer has withdrawn are no longer valid."""
 FETCH_TIMEOUT_S = 5.0
 KEYS_BYTES_MAX = 1 << 20
 NAME_CHARS_MAX = 128
 LOOPBACK_HOSTS = ("127.0.0.1", "::1", "localhost")
 
 UNREADABLE = (httpx.HTTPError, jwt.PyJWTError, ValueError, TypeError, AttributeError, RecursionError)
-"""What an answer without usable keys raises; the last one where it is nested too deeply."""
+"""Exceptions for an answer without usable keys; RecursionError for one that is nested too deeply."""
 
 KeysFetch = Callable[[], Awaitable[bytes]]
 
 
 @dataclass(frozen=True, slots=True)
 class JwtIssuer:
-    """``roles``: values of the claim ``roles_claim``, and the role of the catalog that each stands for. Whoever
-    is to be an administrator by a claim is so because this mapping names it."""
+    """Issuer of JWTs, and the rules for its tokens. ``roles``: values of the claim ``roles_claim``, each with
+    the role of the catalog for which it stands. A claim makes administrators only where this mapping says
+    so."""
 
     issuer: str
     audience: str
@@ -56,7 +57,7 @@ class JwtIssuer:
     roles: Mapping[str, str] = field(default_factory=dict, hash=False)
 
     def check(self) -> None:
-        """Raises ValueError, naming what would be accepted."""
+        """Check the configuration. Raises ValueError, which names what would be accepted."""
         refused = [name for name in self.algorithms if name not in ALGORITHMS]
         if refused or not self.algorithms:
             raise ValueError(
@@ -76,7 +77,7 @@ class JwtIssuer:
 
 @dataclass(frozen=True, slots=True)
 class JwtIdentity:
-    """``expires_s``: seconds since 1970."""
+    """Identity that a token proves. ``expires_s``: seconds since 1970."""
 
     principal: Principal
     roles: tuple[Principal, ...]
@@ -88,7 +89,7 @@ def is_jwt(token: str) -> bool:
 
 
 class IssuerKeys:
-    """The issuer's keys by their ids. An id that is not known makes them be fetched, at most once a minute."""
+    """The issuer's keys by their ids. An unknown id has them fetched, at most once a minute."""
 
     def __init__(self, fetch: KeysFetch, clock: Callable[[], float] = time.monotonic) -> None:
         self._fetch = fetch
@@ -99,7 +100,8 @@ class IssuerKeys:
         self._lock = asyncio.Lock()
 
     async def key(self, key_id: str) -> PyJWK | None:
-        """Raises StoreError (GRANTS_UNAVAILABLE) while there are no keys to compare with."""
+        """The key of an id; None: the issuer has none. Raises StoreError (GRANTS_UNAVAILABLE) while no keys are
+        known."""
         if self._is_missing(key_id):
             async with self._lock:
                 if self._is_missing(key_id) and self._may_fetch():
@@ -129,7 +131,7 @@ class IssuerKeys:
 
 
 class JwtChecks:
-    """Raises ValueError where ``issuer`` is not one."""
+    """Checks of JWTs. Raises ValueError for an ``issuer`` that is not well configured."""
 
     def __init__(self, issuer: JwtIssuer, keys: IssuerKeys) -> None:
         issuer.check()
@@ -137,7 +139,8 @@ class JwtChecks:
         self._keys = keys
 
     async def identity(self, token: str) -> JwtIdentity:
-        """Raises RefusedError (UNAUTHENTICATED) with what is wrong with it, and StoreError without keys."""
+        """The identity that the token proves. Raises RefusedError (UNAUTHENTICATED), which says what is wrong
+        with the token, and StoreError without keys."""
         try:
             header = jwt.get_unverified_header(token)
             if header.get("alg") not in self._issuer.algorithms:
@@ -177,7 +180,7 @@ class JwtChecks:
 
 
 async def fetch_keys(url: str) -> bytes:
-    """A JSON Web Key Set from exactly this address: no redirect is followed. Raises httpx.HTTPError,
+    """Fetch a JSON Web Key Set from exactly this address: no redirect is followed. Raises httpx.HTTPError,
     ValueError."""
     async with (
         httpx.AsyncClient(timeout=FETCH_TIMEOUT_S, follow_redirects=False, trust_env=False) as client,

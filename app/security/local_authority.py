@@ -2,12 +2,12 @@
 
 | Folder of ``tls/`` | Certificate for | Key of the authority |
 |---|---|---|
-| ``machines`` | etcd, members, mirrors, store servers, and whoever connects to them | kept nowhere |
+| ``machines`` | etcd, members, mirrors, store servers, and their clients | not kept |
 | ``api`` | HTTPS of the API | kept, to renew the certificate |
 
-Both authorities may name ``localhost`` and no other host; that of the API no address off loopback either.
-gRPC's library refuses certificates under a constraint of addresses, so that of machines has none: it never
-signs again, and nobody but the installation's own processes trusts it.
+Both authorities may sign for the host ``localhost`` alone; that of the API also for loopback addresses alone.
+gRPC's library refuses certificates under a constraint on addresses, so that of machines has none: it never
+signs again, and only the installation's own processes trust it.
 """
 
 from __future__ import annotations
@@ -39,11 +39,11 @@ NETWORKS = ("127.0.0.0/8", "::1/128")
 AUTHORITY_LIFE = timedelta(days=3650)
 MACHINE_LIFE = AUTHORITY_LIFE
 API_LIFE = timedelta(days=397)
-"""The longest that browsers accept."""
+"""Longest life that browsers accept."""
 RENEWED_WITH_LEFT = 1 / 3
-"""Of its life, or less."""
+"""Part of its life; a certificate with as much left, or less, is renewed."""
 CLOCK_SLACK = timedelta(minutes=5)
-"""A clock that is set back a little after the first start makes no certificate invalid."""
+"""Time by which certificates begin earlier, so that a clock that is set back a little makes none invalid."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,16 +57,17 @@ class LocalAuthority:
     life: timedelta
     keeps_key: bool
     is_for_clients: bool
-    """Whoever connects shows the certificate as well."""
+    """True: clients show the certificate as well."""
 
     @classmethod
     def of_machines(cls, data_dir: Path) -> LocalAuthority:
-        """Renew it while nothing runs: processes read what they trust when they start."""
+        """The authority of machines. Renew it while nothing runs: processes read it when they start."""
         return cls(data_dir.absolute() / "tls" / "machines", MACHINE_LIFE, False, True)
 
     @classmethod
     def of_api(cls, data_dir: Path) -> LocalAuthority:
-        """Renew it at any time: the key stays, and the certificate is replaced in one step."""
+        """The authority of the API. Renew it at any time: the key stays, and the certificate is replaced in one
+        step."""
         return cls(data_dir.absolute() / "tls" / "api", API_LIFE, True, False)
 
     @property
@@ -74,8 +75,8 @@ class LocalAuthority:
         return TlsFiles(*(self.folder / f"{name}.pem" for name in ("authority", "certificate", "key")))
 
     def renewed(self, now: datetime) -> TlsFiles:
-        """The files, made or renewed where they are missing, damaged, not each other's or near their end at
-        ``now``. Raises OSError."""
+        """Return the files, made or renewed where they are missing, damaged, near their end at ``now``, or do
+        not belong together. Raises OSError."""
         if not self._is_good(now):
             self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             for folder in (self.folder.parent, self.folder):
@@ -116,7 +117,7 @@ class LocalAuthority:
         replace_privately(self.files.certificate, certificate.public_bytes(Encoding.PEM))
 
     def _authority(self, now: datetime) -> tuple[x509.Certificate, ec.EllipticCurvePrivateKey]:
-        """The one that is there, if it can sign for at least a whole life; else a new one."""
+        """The existing authority, if it can sign for at least a whole life; else a new one."""
         kept = _read_key(self._authority_key) if self.keeps_key else None
         earlier = _read_certificate(self.files.ca)
         if kept is not None and earlier is not None and _lasts(earlier, kept, now + self.life):
@@ -140,7 +141,8 @@ class LocalAuthority:
         return [x509.DNSName(HOST), *networks]
 
     def _key(self) -> ec.EllipticCurvePrivateKey:
-        """The one that is there, for a server that reads key and certificate one after the other."""
+        """The existing key where it is kept, since a server reads key and certificate one after the other; else
+        a new one."""
         kept = _read_key(self.files.key) if self.keeps_key else None
         return kept or ec.generate_private_key(ec.SECP256R1())
 
@@ -193,7 +195,7 @@ def _lasts(authority: x509.Certificate, key: ec.EllipticCurvePrivateKey, end: da
 
 
 def _read_certificate(path: Path) -> x509.Certificate | None:
-    """None: there is none that can be read."""
+    """The certificate in a file; None: there is none that can be read."""
     try:
         return x509.load_pem_x509_certificate(path.read_bytes())
     except (OSError, ValueError):
@@ -201,7 +203,7 @@ def _read_certificate(path: Path) -> x509.Certificate | None:
 
 
 def _read_key(path: Path) -> ec.EllipticCurvePrivateKey | None:
-    """None: there is none that can be used."""
+    """The private key in a file; None: there is none that can be used."""
     try:
         key = load_pem_private_key(path.read_bytes(), password=None)
     except (OSError, ValueError, TypeError):

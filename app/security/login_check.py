@@ -2,9 +2,8 @@
 link.
 
 Logins that fail are counted by address, and by user and address (``LoginLimits``). No user is ever locked:
-whoever comes from another address is not held up by them. Of addresses that failed, those that are remembered
-longest are forgotten first. Refusals of requests and of sockets that are not open yet are answered here as
-well.
+logins from other addresses go on. The addresses whose failures are the oldest are forgotten first. Refusals of
+requests, and of sockets that are not open yet, are sent here as well.
 """
 
 from __future__ import annotations
@@ -48,7 +47,7 @@ class BearerCredential:
 
 @dataclass(frozen=True, slots=True)
 class LinkCredential:
-    """What is in the fragment of a one-time link."""
+    """The secret in the fragment of a one-time link."""
 
     secret: str = field(repr=False)
 
@@ -57,8 +56,8 @@ Credential = PasswordCredential | BearerCredential
 
 
 def read_credential(headers: list[str]) -> Credential | None:
-    """Of all Authorization headers of a request; None: there is none. Raises ValueError, without the header's
-    text, for more than one, another scheme, or one that cannot be read."""
+    """Read the credential of a request's Authorization headers; None: there is none. Raises ValueError, without
+    the header's text, for more than one, another scheme, or one that cannot be read."""
     if not headers:
         return None
     if len(headers) > 1:
@@ -86,10 +85,11 @@ def _basic(value: str) -> PasswordCredential:
 WINDOW_S = 60.0
 BY_ADDRESS_MAX = 10
 BY_USER_MAX = 5
-"""Below the other, so that a script with an old password leaves room for others behind the same address."""
+"""Failures of one user at one address; fewer than of an address, so that a script with an old password leaves
+room for other users behind the address."""
 KEYS_MAX = 20_000
 NAME_CHARS_MAX = 128
-"""No user has a longer name, and what strangers send is remembered."""
+"""Characters of a name that are remembered: no user has a longer one, and strangers may send any."""
 
 LOOPBACK = "loopback"
 
@@ -97,14 +97,14 @@ _Key = tuple[str, str | None]
 
 
 class LoginLimits:
-    """Counts failures. A login that is refused because of them is none."""
+    """Counters of failed logins. A login that they refuse does not count as one."""
 
     def __init__(self) -> None:
         self._failures: OrderedDict[_Key, deque[float]] = OrderedDict()
 
     def wait_s(self, address: str, user: str, now: float) -> float:
-        """Until another login may be tried, seconds; 0.0: it may be now. ``now``: of a clock that never goes
-        back."""
+        """Seconds until another login may be tried; 0.0: it may be now. ``now``: the time of a clock that never
+        goes back."""
         network = _place(address)
         pairs = (((network, None), BY_ADDRESS_MAX), ((network, user[:NAME_CHARS_MAX]), BY_USER_MAX))
         return max(0.0, *(self._seconds(key, most, now) for key, most in pairs))
@@ -133,7 +133,8 @@ class LoginLimits:
 
 
 def _place(address: str) -> str:
-    """Every user of this machine has all of its loopback addresses."""
+    """The network by which an address is counted. All loopback addresses are one: each user of the machine has
+    all of them."""
     network = network_of(address)
     return LOOPBACK if network.startswith("127.") or network == network_of("::1") else network
 
@@ -147,11 +148,11 @@ WRONG_LINK = "the link does not exist, has expired or was used: `zonectl console
 _METHODS = {PasswordCredential: "password", BearerCredential: "token", LinkCredential: "link"}
 
 UseLink = Callable[[str], Awaitable[Principal | None]]
-"""Of the secret of a one-time link: whose it is, once. Raises StoreError."""
+"""Use a one-time link by its secret: its owner, the first time; else None. Raises StoreError."""
 
 
 class LoginLimitedError(RefusedError):
-    """``wait_s``: whole seconds until another login may be tried."""
+    """Refusal of a login after too many failures. ``wait_s``: whole seconds until another one may be tried."""
 
     def __init__(self, wait_s: float) -> None:
         self.wait_s = math.ceil(wait_s)
@@ -165,7 +166,7 @@ def utc_now_us() -> int:
 
 @dataclass(eq=False)
 class LoginCheck:
-    """``clock``: seconds, monotonic. ``now_us``: microseconds since 1970."""
+    """Checks of credentials. ``clock``: seconds, monotonic. ``now_us``: microseconds since 1970."""
 
     access: AccessView
     passwords: PasswordChecks
@@ -179,8 +180,8 @@ class LoginCheck:
         self._limits = LoginLimits()
 
     async def login(self, credential: Credential | LinkCredential, address: str) -> Login:
-        """``address``: where the request comes from. Raises RefusedError (UNAUTHENTICATED, LOGIN_LIMITED) and
-        StoreError (GRANTS_UNAVAILABLE)."""
+        """The login that the credential proves. ``address``: that of the request's sender. Raises RefusedError
+        (UNAUTHENTICATED, LOGIN_LIMITED) and StoreError (GRANTS_UNAVAILABLE)."""
         try:
             login = await self._login(credential, address)
         except StatementError as error:
@@ -210,7 +211,8 @@ class LoginCheck:
         return Login(Caller(user.principal), Proof.PASSWORD, user_version=user.changed_version)
 
     async def _by_token(self, credential: BearerCredential, address: str) -> Login:
-        """What is wrong is counted, but never holds up what is right: nobody guesses a token."""
+        """Log in with a token or a JWT. Wrong ones are counted, but never hold up a right one, since a token
+        cannot be guessed."""
         text = credential.token
         digest = digest_of(text)
         if self.jwts is not None and is_jwt(text) and not text.startswith(PREFIX):
@@ -226,19 +228,19 @@ class LoginCheck:
         return Login(Caller(token.owner, scope=token.scope), Proof.TOKEN, token, token.expires_us)
 
     async def _by_link(self, credential: LinkCredential, address: str) -> Login:
-        """As with tokens: nobody guesses one."""
+        """Log in with a one-time link. Wrong ones never hold up a right one, as with tokens."""
         owner = await self.use_link(credential.secret) if self.use_link is not None else None
         if owner is None or not await self.access.has_active(owner):
             raise self._failure(address, digest_of(credential.secret), WRONG_LINK)
         return Login(Caller(owner), Proof.LINK)
 
     def _require_room(self, address: str, name: str) -> None:
-        """Raises RefusedError (LOGIN_LIMITED)."""
+        """Raise RefusedError (LOGIN_LIMITED) after too many failures."""
         if wait_s := self._limits.wait_s(address, name, self.clock()):
             raise LoginLimitedError(wait_s)
 
     def _failure(self, address: str, name: str, reason: str) -> RefusedError:
-        """Raises RefusedError (LOGIN_LIMITED)."""
+        """Count a failure, and return its refusal. Raises RefusedError (LOGIN_LIMITED) after too many."""
         self._require_room(address, name)
         self._limits.failed(address, name, self.clock())
         log.info("login failed", address=address)
@@ -247,14 +249,14 @@ class LoginCheck:
 
 NO_STORE: Header = (b"cache-control", b"no-store")
 AGAIN_S = 2
-"""After so long a browser asks again for a page that it could not be given."""
+"""Seconds after which a browser loads a page again that the server could not give."""
 
 
 async def refuse(
     error: StatementError, scope: Scope, receive: Receive, send: Send, more: Iterable[Header] = ()
 ) -> None:
-    """``more``: headers of the answer. A browser that asked for a page asks again where the server is at fault:
-    what it shows has no script that would."""
+    """Send a refusal. ``more``: headers of the answer. Where the server is at fault a browser is told to load
+    the page again: the refusal that it shows has no script that would."""
     headers = [*more, NO_STORE]
     if error.kind.http_status == HTTPStatus.SERVICE_UNAVAILABLE and is_navigation(scope):
         headers.append((b"refresh", str(AGAIN_S).encode()))
@@ -264,11 +266,11 @@ async def refuse(
 
 
 def is_navigation(scope: Scope) -> bool:
-    """Whether a browser asks for a page, which it will show."""
+    """True if a browser asks for a page, which it will show."""
     is_read = scope["type"] == "http" and scope["method"] in ("GET", "HEAD")
     return is_read and "text/html" in Fields.of(scope).first(b"accept")
 
 
 def uncached(send: Send) -> Send:
-    """An answer's own rule goes before ours."""
+    """Forbid caches to store the answer, unless it has a rule of its own."""
     return with_headers(send, (NO_STORE,))

@@ -1,8 +1,8 @@
 """Passwords: kept as argon2id, checked off the event loop, at most two at once.
 
 A password that was right is remembered for a minute under an HMAC with a key of this process, so that a driver
-that sends it with each request costs one check. The stored hash and the user's revision are part of what is
-remembered: with any change of either the next request is checked again.
+that sends it with each request costs one check. The HMAC covers the stored hash and the user's revision: after
+any change of either the next request is checked again.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ LANES = 1
 AT_ONCE = 2
 WAITING_MAX = 100
 OF_ADDRESS_MAX = 50
-"""So many of one address are checked or wait: whoever guesses from it leaves room for others."""
+"""Most logins of one address that are checked or wait, so that guesses from it leave room for others."""
 REMEMBERED_S = 60.0
 REMEMBERED_MAX = 10_000
 PASSWORD_BYTES_MAX = 1_024
@@ -38,8 +38,8 @@ _HASHER = PasswordHasher(time_cost=PASSES, memory_cost=MEMORY_KIB, parallelism=L
 
 
 def hash_password(password: str) -> str:
-    """The text that is stored: argon2id with its parameters and salt. Takes some 20 ms of a processor. Raises
-    RefusedError (INVALID_REQUEST) for one that is empty or longer than ``PASSWORD_BYTES_MAX``."""
+    """Hash a password for storage: argon2id with its parameters and salt. Takes some 20 ms of a processor.
+    Raises RefusedError (INVALID_REQUEST) for one that is empty or longer than ``PASSWORD_BYTES_MAX``."""
     if not 0 < len(password.encode()) <= PASSWORD_BYTES_MAX:
         message = f"a password has 1 to {PASSWORD_BYTES_MAX} bytes"
         raise RefusedError(ErrorKind.INVALID_REQUEST, message)
@@ -48,7 +48,8 @@ def hash_password(password: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class StoredPassword:
-    """Of one user. ``hash`` None: the user has no password. ``revision`` changes with any change of it."""
+    """Stored password of one user. ``hash`` None: there is none. ``revision`` changes with any change of the
+    user."""
 
     user: str
     hash: str | None
@@ -56,7 +57,7 @@ class StoredPassword:
 
 
 class PasswordChecks:
-    """One per process. ``clock``: seconds, monotonic."""
+    """Checks of passwords; one per process. ``clock``: seconds, monotonic."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
@@ -68,14 +69,14 @@ class PasswordChecks:
         self._running: dict[bytes, asyncio.Future[bool]] = {}
         self._of_network: Counter[str] = Counter()
         self.checks = 0
-        """How many were compared so far, those of unknown users too."""
+        """Number of passwords compared so far, those of unknown users included."""
 
     def close(self) -> None:
         self._threads.shutdown(wait=False, cancel_futures=True)
 
     async def is_right(self, stored: StoredPassword | None, password: str, address: str = "") -> bool:
-        """``stored`` None: there is no such user. ``address``: who asks. Raises RefusedError (LOGIN_LIMITED)
-        while too many wait."""
+        """True if the password is the user's. ``stored`` None: there is no such user. ``address``: that of the
+        login. Raises RefusedError (LOGIN_LIMITED) while too many wait."""
         mark = self._mark(stored, password)
         until = self._remembered.get(mark)
         if until is not None and self._clock() < until:
@@ -128,7 +129,7 @@ class PasswordChecks:
 
 
 def _matches(known: str | None, nobody: str, password: str) -> bool:
-    """In a thread. The same work whether the user exists or not."""
+    """Compare in a thread, with the same work for users who exist and for others."""
     given = password.encode("utf-8", "surrogatepass")
     is_too_long = len(given) > PASSWORD_BYTES_MAX
     try:

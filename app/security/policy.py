@@ -1,7 +1,7 @@
-"""The table of routes: which privilege, on what, each of them needs. Written by hand, and complete: a route
-without a row, and a row without a route, stop the start.
+"""The table of routes: the privileges that each of them needs, and on what. Written by hand, and complete: a
+server does not start with a route that has no row, or a row that has no route.
 
-What statements need is in ``app.security.statement_policy``.
+Privileges for statements are in ``app.security.statement_policy``.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from catalog.core.authorisation import Privilege
 
 
 class Subject(Enum):
-    """On what a privilege is needed."""
+    """The thing on which a privilege is needed."""
 
     SYSTEM = "SYSTEM"
     ALL_ZONES = "ALL ZONES"
@@ -26,7 +26,7 @@ class Subject(Enum):
 
 
 class Guard(Enum):
-    """What is needed besides privileges. ``OPEN``: nothing, not even a login."""
+    """The login that a route needs besides privileges. ``OPEN``: none."""
 
     OPEN = "open"
     LOGIN = "login"
@@ -42,14 +42,15 @@ def _needs(*needs: Need) -> Row:
 
 _OPEN: Row = Guard.OPEN, ()
 _LOGIN = _needs()
-"""The route itself shows and changes only what is the user's own, or asks again about each part."""
+"""Row of a route that shows and changes only the user's own things, or checks each part by itself."""
 SEE_SYSTEM = (Privilege.SEE, Subject.SYSTEM)
 SEE_ALL_ZONES = (Privilege.SEE, Subject.ALL_ZONES)
 _OPERATE_OPERATION = _needs((Privilege.OPERATE, Subject.OPERATION))
 _SEE_ZONE = _needs((Privilege.SEE, Subject.ZONE))
 _RECOVER_ZONE = _needs((Privilege.RECOVER, Subject.ZONE))
 _STATEMENT = _LOGIN
-"""Each statement of the text is authorised by itself; those of others are not there for who may not operate."""
+"""Row of a route of statements. Each statement of a text is authorised by itself; those of other users are
+hidden without OPERATE."""
 
 _API = "/api/v1"
 _ZONE = f"{_API}/zones/{{zone:segment}}"
@@ -136,7 +137,7 @@ ROUTES: dict[tuple[str, str], Row] = {
 }
 
 SURFACES = frozenset({"/openapi.json", "/docs/files"})
-"""What is no route of the API: files. They need SEE ON SYSTEM."""
+"""Paths that are no routes of the API: files. They need SEE ON SYSTEM."""
 
 CONSOLE_DOOR: dict[tuple[str, str], Row] = {
     ("GET", f"{CONSOLE}/login"): _OPEN,
@@ -145,13 +146,13 @@ CONSOLE_DOOR: dict[tuple[str, str], Row] = {
     ("POST", f"{CONSOLE}/login"): _OPEN,
     ("POST", f"{CONSOLE}/logout"): _LOGIN,
 }
-"""Everything else below the console needs a session, its files and its sockets, too."""
+"""Routes of the login page. All else below the console needs a session, its files and its sockets too."""
 
 
 @dataclass(frozen=True, slots=True)
 class ConsolePage:
-    """A page of the console. ``module`` of ``app.console`` draws it; ``menu`` is its name in the menu, if it is
-    in it."""
+    """A page of the console. ``module`` of ``app.console`` draws it; ``menu`` is its name in the menu; empty:
+    it is not there."""
 
     module: str
     menu: str = ""
@@ -185,14 +186,13 @@ PAGES: dict[str, ConsolePage] = {
     # One's own.
     "/account": ConsolePage("account_page"),
 }
-"""All pages by their path below the console, in the order of the menu. Earlier paths are matched first."""
-"""Pages of the console, below its path: what each needs besides a session. A page shows zones that its viewer
-sees; another one is not there."""
+"""All pages by their path below the console, in the order of the menu, with what each needs besides a session.
+Earlier paths are matched first. A page shows the zones that its viewer may see; others do not exist for it."""
 
 
 class PageControl(Enum):
-    """What a page changes, or shows besides what it is about. Statements of the editor are authorised as
-    such."""
+    """An action of a page, or something that it shows beside its subject. Statements of the editor are
+    authorised as statements."""
 
     DRAIN_NODE = "drain or undrain a node"
     CHECK_STOP = "check whether a node can stop"
@@ -228,12 +228,13 @@ CONTROLS: dict[PageControl, tuple[Need, ...]] = {
 }
 
 SOCKET_EVENTS = frozenset({"connect", "handshake", "disconnect", "event", "javascript_response", "ack", "log"})
-"""Of the console's sockets. Each needs a session that holds, and is of a page that was drawn for it; what an
-event asks a control for is authorised there."""
+"""Events of the console's sockets. Each needs a valid session, and belongs to a page that was drawn for it; the
+action of a control is authorised by the control."""
 
 
 def check_console(pages: Iterable[str], socket_events: Iterable[str]) -> None:
-    """Raises RuntimeError for a page, a control or a socket's event without a row, and for rows of nothing."""
+    """Check the console's tables. Raises RuntimeError for a page, a control or a socket's event without a row,
+    and for rows of nothing."""
     tables: tuple[tuple[str, set[object], set[object]], ...] = (
         ("pages", set(PAGES), set(pages)),
         ("controls", set(CONTROLS), set(PageControl)),
@@ -246,8 +247,8 @@ def check_console(pages: Iterable[str], socket_events: Iterable[str]) -> None:
 
 
 def check_complete(routes: Iterable[tuple[str, str]], surfaces: Iterable[str]) -> None:
-    """``routes``: method and path of each route; ``surfaces``: paths of what else is served. Raises
-    RuntimeError."""
+    """Check the tables of routes and surfaces. ``routes``: method and path of each route; ``surfaces``: the
+    other paths that are served. Raises RuntimeError where they differ."""
     served = set(routes)
     without_row = sorted(served - ROUTES.keys())
     without_route = sorted(ROUTES.keys() - served)

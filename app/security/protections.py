@@ -1,6 +1,6 @@
-"""What keeps strangers out, and what is missing of it: shown on every page of the console, by `zonectl status`
-and in readiness. Off loopback nothing listens without all of it, unless the command line says ``--insecure``; a
-file or the environment cannot."""
+"""Protections against strangers, and those that are missing, which every page of the console, `zonectl status`
+and readiness show. Off loopback nothing listens without all of them, unless the command line has
+``--insecure``, which no file and no variable of the environment can replace."""
 
 from __future__ import annotations
 
@@ -10,13 +10,12 @@ from ipaddress import ip_address
 
 
 def is_loopback(host: str) -> bool:
-    """Whether every address that the name stands for is one of the loopback. Raises OSError for a name that is
-    not known."""
+    """True if all addresses of the name are on loopback. Raises OSError for a name that is not known."""
     return all(ip_address(info[4][0]).is_loopback for info in socket.getaddrinfo(host, None))
 
 
 def missing_protections(*, has_login: bool, has_tls: bool) -> tuple[str, ...]:
-    """In words, for the line that refuses to start and for `zonectl status`."""
+    """Missing protections in words, for the refusal to start and for `zonectl status`."""
     missing = {
         "no login: any client has full access (--no-auth)": has_login,
         "no TLS: what is sent can be read and changed on its way (--tls-cert, --tls-key)": has_tls,
@@ -25,15 +24,15 @@ def missing_protections(*, has_login: bool, has_tls: bool) -> tuple[str, ...]:
 
 
 def left_open(*, has_login: bool) -> tuple[str, ...]:
-    """On loopback, where nothing is required: what whoever is on the machine may do."""
+    """Access that anyone on the machine has, in words: on loopback no protection is required."""
     return (
         () if has_login else ("no login: every user and program of this machine may do everything (--no-auth)",)
     )
 
 
 def open_links(*, members: str, has_tls: bool, metastore: Set[str], has_metastore_tls: bool) -> dict[str, str]:
-    """What passes between machines in the open, by the host where it does. ``members``: the address that
-    members listen on; empty: the process has none. ``metastore``: the hosts of its endpoints."""
+    """Connections between machines without TLS, in words, by host. ``members``: the address on which members
+    listen; empty: the process has none. ``metastore``: the hosts of its endpoints."""
     links = {}
     if members and not has_tls:
         links[members] = (
@@ -47,7 +46,8 @@ def open_links(*, members: str, has_tls: bool, metastore: Set[str], has_metastor
 
 
 def require_links(links: Mapping[str, str], *, insecure: bool) -> tuple[str, ...]:
-    """Those that leave the machine. Raises ValueError when there are some, and ``insecure`` is not said."""
+    """Texts of the open links that leave the machine. Raises ValueError when there are some, unless
+    ``insecure``."""
     open_to_others = leaving(links)
     if open_to_others and not insecure:
         lines = "; ".join(f"{host}: {text}" for host, text in sorted(open_to_others.items()))
@@ -58,7 +58,7 @@ def require_links(links: Mapping[str, str], *, insecure: bool) -> tuple[str, ...
 
 
 def leaving(links: Mapping[str, str]) -> dict[str, str]:
-    """Those whose host is not this machine alone."""
+    """Links that leave the machine, by host."""
     return {host: text for host, text in links.items() if not _stays(host)}
 
 
@@ -70,8 +70,8 @@ def _stays(host: str) -> bool:
 
 
 def require_protections(host: str, missing: tuple[str, ...], *, insecure: bool) -> tuple[str, ...]:
-    """What is missing on an address that others reach; empty on loopback. Raises ValueError when something is,
-    and ``insecure`` is not said."""
+    """The protections that are missing on an address that others reach; empty on loopback. Raises ValueError
+    when some are, unless ``insecure``."""
     if not missing or is_loopback(host):
         return ()
     if not insecure:

@@ -1,5 +1,5 @@
-"""Sessions of the console as a server knows them: read from the catalog, and never older than two seconds as
-long as that answers."""
+"""Sessions of the console as a server knows them: read from the catalog, and never older than two seconds while
+the catalog answers."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ T = TypeVar("T")
 
 class SessionStore(Protocol):
     async def on_sessions(self, act: Callable[[SqlSessions], T]) -> T:
-        """The catalog's database, off the event loop. Raises RefusedError and StoreError."""
+        """Run ``act`` on the catalog's database, off the event loop. Raises RefusedError and StoreError."""
 
 
 class SessionView:
-    """One per server. ``clock``: seconds, monotonic. ``now_us``: microseconds since 1970."""
+    """View of sessions; one per server. ``clock``: seconds, monotonic. ``now_us``: microseconds since 1970."""
 
     def __init__(
         self,
@@ -52,18 +52,19 @@ class SessionView:
         self._sessions = FreshValues(self._read, clock, access.changes)
 
     async def login(self, secret: str) -> Login:
-        """Of the secret in a browser's cookie. Raises RefusedError (UNAUTHENTICATED) and StoreError."""
+        """The login by the secret in a browser's cookie. Raises RefusedError (UNAUTHENTICATED) and
+        StoreError."""
         return await self._login(digest_of(secret))
 
     async def renewed(self, login: Login) -> Login:
-        """The same, if its session still holds. Raises as ``login`` does."""
+        """The login as its session has it now. Raises as ``login`` does where the session has ended."""
         assert login.session is not None, "logged in by a session"
         return await self._login(login.session.digest)
 
     async def open(self, login: Login, replaced: str) -> str:
-        """The secret of a new session. ``replaced``: that of the browser's session of before, which ends;
-        empty: it has none. Raises RefusedError (UNAUTHENTICATED) when the user cannot log in, or no more with
-        what it has proved, and StoreError."""
+        """Open a session, and return its secret. ``replaced``: the secret of the browser's earlier session,
+        which ends; empty: it has none. Raises RefusedError (UNAUTHENTICATED) when the user cannot log in, or no
+        longer with this proof, and StoreError."""
         secret = new_secret(SESSION_PREFIX)
         session, before = opened_session(login.caller.principal, secret, self._now_us()), digest_of(replaced)
         await self._store.on_sessions(lambda rows: rows.add(session, before, login.basis))
@@ -71,7 +72,8 @@ class SessionView:
         return secret
 
     async def end(self, login: Login, csrf: str) -> None:
-        """``csrf``: what a page of the session has. Raises RefusedError (ORIGIN_REFUSED), StoreError."""
+        """End the login's session. ``csrf``: the token that pages of the session have. Raises RefusedError
+        (ORIGIN_REFUSED) and StoreError."""
         session = login.session
         assert session is not None, "logged in by a session"
         if not hmac.compare_digest(digest_of(csrf), session.csrf):
@@ -79,18 +81,19 @@ class SessionView:
         await self.end_listed(session)
 
     async def listed(self, owner: Principal | None) -> tuple[ConsoleSession, ...]:
-        """Those that hold, the newest first; None: of all users. Raises StoreError."""
+        """Valid sessions of ``owner``, the newest first; None: of all users. Raises StoreError."""
         now_us = self._now_us()
         sessions = await self._store.on_sessions(lambda rows: rows.all(owner))
         return tuple(session for session in sessions if session.is_valid(now_us))
 
     async def end_listed(self, session: ConsoleSession) -> None:
-        """Whoever asks may end it. Raises StoreError."""
+        """End a session, for a caller who may do so. Raises StoreError."""
         await self._store.on_sessions(lambda rows: rows.end(session.digest))
         self._sessions.forget(session.digest)
 
     async def note_use(self, login: Login) -> None:
-        """Somebody is there: the session goes on. While the catalog takes nothing down it may end sooner."""
+        """Note that the session is used, so that it goes on. While the catalog stores nothing it may end
+        sooner."""
         session, now_us = login.session, self._now_us()
         if session is None or now_us - session.used_us < USE_NOTED_US:
             return
@@ -99,14 +102,15 @@ class SessionView:
             self._sessions.forget(session.digest)
 
     async def new_link(self, owner: Principal, basis: LoginBasis = NO_BASIS) -> str:
-        """The secret of a one-time link. Raises RefusedError (UNAUTHENTICATED) and StoreError."""
+        """Make a one-time link, and return its secret. Raises RefusedError (UNAUTHENTICATED) and StoreError."""
         secret = new_secret(LINK_PREFIX)
         link = issued_link(owner, secret, self._now_us())
         await self._store.on_sessions(lambda rows: rows.add_link(link, basis))
         return secret
 
     async def use_link(self, secret: str) -> Principal | None:
-        """Whose it is, once; None: it does not hold. Raises StoreError."""
+        """Use up a one-time link, and return its owner; None: it is not valid, or was used. Raises
+        StoreError."""
         digest, now_us = digest_of(secret), self._now_us()
         return await self._store.on_sessions(lambda rows: rows.use_link(digest, now_us))
 

@@ -1,8 +1,9 @@
-"""Whoever asked may go on: asked again while something runs, and of results that were made earlier.
+"""Standing of callers: whether they may go on, checked again while work runs, and before earlier results are
+shown.
 
-What a login was let in with, its user and its privileges may end while a query, a long read or an open stream
-goes on. Whatever is run ``during`` the watch is cancelled then, within two seconds of the change, and the error
-says what ended. Privileges that are added end nothing.
+The proof of a login, its user and its privileges may end while a query, a long read or an open stream goes on.
+Work that runs ``during`` the watch is cancelled then, within two seconds of the change, and the error says what
+ended. Privileges that are added end nothing.
 """
 
 from __future__ import annotations
@@ -22,14 +23,16 @@ from catalog.core.errors import ErrorKind, RefusedError, StatementError
 from catalog.core.versions import CatalogSnapshot
 
 LOOK_S = 0.25
-"""With a second of ``FreshValue`` and a reading of the catalog, what has ended is noticed within two."""
+"""Seconds between looks. With a second of ``FreshValue`` and a reading of the catalog an end is noticed within
+two."""
 
 T = TypeVar("T")
 
 
 @dataclass(eq=False, slots=True)
 class _Standing:
-    """Of work that ``task`` does. ``grants`` are as of the last look that found nothing missing."""
+    """Standing of the caller for whom ``task`` works. ``grants`` are those of the last look at which none was
+    missing."""
 
     login: Login
     grants: Grants
@@ -44,7 +47,7 @@ class _Standing:
 
     @property
     def proof(self) -> tuple[object, ...]:
-        """Where two are equal, so is what they were proved with."""
+        """The login's proof: two that are equal have the same user, token, session and expiry."""
         login = self.login
         token, session = login.token, login.session
         return login.caller.principal, token and token.digest, session and session.digest, login.expires_us
@@ -52,8 +55,8 @@ class _Standing:
 
 @dataclass(eq=False)
 class StandingWatch:
-    """One per server; ``run`` must run. ``catalog`` tells which zones there are: what was granted on a zone
-    that is gone has not been revoked."""
+    """Watch over the standing of callers; one per server, and ``run`` must run. ``catalog`` shows the zones
+    that exist: a grant on a zone that was dropped has not been revoked."""
 
     sessions: SessionView
     catalog: Callable[[], Awaitable[CatalogSnapshot]]
@@ -64,11 +67,11 @@ class StandingWatch:
         self._watched: set[_Standing] = set()
 
     async def during(self, work: Coroutine[Any, Any, T], stays: str = "") -> T:
-        """The result of ``work``, for who has logged in; work of nobody is not watched. ``stays``: what the
-        error says of what is done already.
+        """Await ``work`` under the watch; without a login it is not watched. ``stays``: words of the error for
+        what is done already.
 
-        Raises RefusedError (UNAUTHENTICATED, PRIVILEGE_MISSING) and StoreError (GRANTS_UNAVAILABLE) when it was
-        cancelled."""
+        Raises RefusedError (UNAUTHENTICATED, PRIVILEGE_MISSING) and StoreError (GRANTS_UNAVAILABLE) when the
+        work was cancelled."""
         login = current_login()
         if login is None:
             return await work
@@ -97,8 +100,8 @@ class StandingWatch:
                 task.uncancel()
 
     async def require(self, held: str) -> None:
-        """Of a result that shows what these privileges show (``access_tokens.scope_text``): the caller, its
-        sender or another, has them.
+        """Check that the caller has the privileges ``held`` (``access_tokens.scope_text``), under which a
+        result was made by this or another user.
 
         Raises RefusedError (PRIVILEGE_MISSING) and StoreError (GRANTS_UNAVAILABLE)."""
         login = current_login()
@@ -111,7 +114,7 @@ class StandingWatch:
             raise RefusedError(ErrorKind.PRIVILEGE_MISSING, f"the result shows what needs {needed}")
 
     async def run(self) -> None:
-        """Until cancelled."""
+        """Look at the watched work again and again, until cancelled."""
         while True:
             await asyncio.sleep(LOOK_S)
             if self._watched:
@@ -162,7 +165,7 @@ class StandingWatch:
             standing.grants = grants
 
     async def _revoked(self, before: Held, now: Held) -> list[tuple[Privilege, GrantObject]]:
-        """Raises StoreError."""
+        """Privileges of ``before`` that were revoked since. Raises StoreError."""
         lost = lost_privileges(before, now)
         if not any(target.zone_id is not None for _, target in lost):
             return list(lost)
@@ -193,5 +196,5 @@ def _end(watched: Iterable[_Standing], error: StatementError) -> None:
 
 
 async def while_allowed(watch: StandingWatch | None, work: Coroutine[Any, Any, T], stays: str = "") -> T:
-    """``work`` that takes long, as ``StandingWatch.during``; None: nobody has to log in."""
+    """Await long ``work`` as ``StandingWatch.during`` does; ``watch`` None: no login is required."""
     return await (work if watch is None else watch.during(work, stays))

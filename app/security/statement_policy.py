@@ -1,7 +1,7 @@
-"""The hand-written table of statements: which privilege each kind of them needs, and on what.
+"""The hand-written table of statements: the privilege that each kind of them needs, and on what.
 
-One row for each command, CALL, question and view; ``check_complete`` stops the start of a server that knows one
-without a row. Who may do what is decided by ``catalog.core.authorisation`` alone: here is only what to ask it.
+It has a row for each command, CALL, question and view; ``check_complete`` stops the start of a server that
+knows one without a row. ``catalog.core.authorisation`` alone decides; this table says only what to check there.
 """
 
 from __future__ import annotations
@@ -50,14 +50,14 @@ from parser.queries import Call, Procedure, ShowKind
 
 @dataclass(frozen=True, slots=True)
 class Need:
-    """``on`` ZONE: the zone that the statement names, or its table's."""
+    """Privilege that a statement needs. ``on`` ZONE: on the zone that the statement names, or its table's."""
 
     privilege: Privilege
     on: ObjectKind
 
 
 ANYBODY = None
-"""Whoever has logged in may ask; rows about zones, users and grants are those that the caller may see."""
+"""Any user who has logged in may ask; rows about zones, users and grants are those that the caller may see."""
 
 SEES_ALL_ZONES = Need(Privilege.SEE, ObjectKind.ALL_ZONES)
 _ADMIN = Need(Privilege.ADMIN, ObjectKind.SYSTEM)
@@ -84,7 +84,7 @@ COMMANDS: Mapping[type[Command], Need] = {
     ChangeGrants: _ADMIN,
     ChangeMembers: _ADMIN,
 }
-"""EXPLAIN and plans need what they explain."""
+"""Needs of commands; EXPLAIN and plans need those of the commands that they explain."""
 
 PROCEDURES: Mapping[Procedure, Need] = {
     Procedure.RESET_PARTITIONS: _RECOVERS,
@@ -122,7 +122,7 @@ VIEWS: Mapping[str, Need | None] = {
     "EVENTS": _AUDITS,
     "AUDIT": _AUDITS,
 }
-"""Views of the schema SYSTEM by name. Those of other schemas are about the views themselves: for anybody."""
+"""Views of the schema SYSTEM by name. Those of other schemas describe the views, and are open to any user."""
 
 EXPLAIN_PARTITION = "EXPLAIN PARTITION"
 SHOWS_MORE: Mapping[str, Privilege] = {
@@ -130,11 +130,12 @@ SHOWS_MORE: Mapping[str, Privilege] = {
     "SQL_QUERIES": Privilege.OPERATE,
     EXPLAIN_PARTITION: Privilege.SEE,
 }
-"""Which privilege on the system shows rows, or cells, that not everybody who may ask sees."""
+"""Privilege on the system that shows rows, or cells, which others who may ask do not see."""
 
 
 def check_complete(views: Iterable[str]) -> None:
-    """``views``: of the schema SYSTEM. Raises RuntimeError for what has no row, and for rows of nothing."""
+    """Check the tables. ``views``: those of the schema SYSTEM. Raises RuntimeError for one without a row, and
+    for rows of nothing."""
     rows: tuple[tuple[str, set[object], set[object]], ...] = (
         ("commands", set(COMMANDS), set(get_args(Command))),
         ("procedures", set(PROCEDURES), set(Procedure)),
@@ -148,14 +149,14 @@ def check_complete(views: Iterable[str]) -> None:
 
 
 def require(caller: Caller, snapshot: CatalogSnapshot, need: Need | None, position: Position | None) -> None:
-    """For what names no zone. Raises RefusedError (PRIVILEGE_MISSING)."""
+    """Check the privilege for a statement that names no zone. Raises RefusedError (PRIVILEGE_MISSING)."""
     if need is not None:
         _require_on(caller, snapshot, need, SYSTEM if need.on is ObjectKind.SYSTEM else ALL_ZONES, position)
 
 
 def authorised(snapshot: CatalogSnapshot, command: Command, caller: Caller) -> CatalogSnapshot:
-    """The catalog to judge the command on: that in which a zone that the caller may not see does not exist, so
-    that the command ends as if it did not. Raises RefusedError (PRIVILEGE_MISSING)."""
+    """Authorise a command, and return the catalog on which to run it: a zone that the caller may not see does
+    not exist in it, so that the command ends accordingly. Raises RefusedError (PRIVILEGE_MISSING)."""
     need = COMMANDS[type(command)]
     if isinstance(command, PrincipalCommand | CreateZone | SetDefaultZone):
         require(caller, snapshot, need, command.position)
@@ -171,8 +172,8 @@ def authorised(snapshot: CatalogSnapshot, command: Command, caller: Caller) -> C
 
 
 def authorise_call(snapshot: CatalogSnapshot, call: Call, caller: Caller) -> CatalogSnapshot:
-    """As ``authorised``. Where a zone that the name may stand for is hidden, it may be another one that is
-    called."""
+    """Authorise a call as ``authorised`` does. Where one zone of that name is hidden, the call may be for
+    another spelling of the name."""
     need = PROCEDURES[call.procedure]
     while (zone := called_zone(snapshot, call)) is not None:
         known = _authorised_on(snapshot, zone, need, caller, call.position)
@@ -183,14 +184,14 @@ def authorise_call(snapshot: CatalogSnapshot, call: Call, caller: Caller) -> Cat
 
 
 def authorise_restored(snapshot: CatalogSnapshot, zone: Zone, caller: Caller) -> None:
-    """Of an operation that is reversed: its zone is altered. Raises RefusedError (PRIVILEGE_MISSING, and
-    ZONE_NOT_FOUND for a zone that the caller may not see)."""
+    """Authorise the reversal of an operation, which alters its zone. Raises RefusedError (PRIVILEGE_MISSING,
+    and ZONE_NOT_FOUND for a zone that the caller may not see)."""
     if _authorised_on(snapshot, zone, COMMANDS[AlterZone], caller, None) is not snapshot:
         raise RefusedError(ErrorKind.ZONE_NOT_FOUND, f"zone {zone.name} does not exist")
 
 
 def called_zone(snapshot: CatalogSnapshot, call: Call) -> Zone | None:
-    """The name is a text, and read as in an address."""
+    """The zone that a call names: the name is a text, read as in an address."""
     return next(filter(None, map(snapshot.zone, spellings(call.zone.value))), None)
 
 
@@ -210,7 +211,7 @@ def visible_catalog(snapshot: CatalogSnapshot, caller: Caller) -> CatalogSnapsho
 
 
 def _authorised_table(snapshot: CatalogSnapshot, command: CreateTable, caller: Caller) -> CatalogSnapshot:
-    """In the default zone where it names none; that is made by the first table."""
+    """Authorise CREATE TABLE: in the default zone where it names none, which the first table makes."""
     need = COMMANDS[CreateTable]
     if command.zone is not None:
         zone = snapshot.zone(command.zone.text)

@@ -1,6 +1,6 @@
-"""Secrets that are made here and shown once, and the token of scrapers: whoever shows that reads what processes
-measure, and may do nothing else. It is in a file, and in no catalog: scrapes are answered while the catalog is
-away."""
+"""Secrets that are made here and shown once, and the token of scrapers, which gives access to the metrics of
+processes and to nothing else. It is in a file, not in the catalog, so that scrapes are answered while the
+catalog is away."""
 
 from __future__ import annotations
 
@@ -11,13 +11,14 @@ from pathlib import Path
 from rebalance.hosting.private_files import replace_privately
 
 PREFIX = "zkt_"
-"""Of a token's."""
+"""Beginning of a token's secret."""
 SESSION_PREFIX, LINK_PREFIX = "zks_", "zkl_"
 SECRET_BYTES = 32
 
 
 def new_secret(prefix: str = PREFIX) -> str:
-    """43 characters of the URL-safe alphabet, which hold 256 random bits, after what says whose they are."""
+    """Make a secret: ``prefix``, which says its kind, and 43 characters of the URL-safe alphabet with 256
+    random bits."""
     return prefix + secrets.token_urlsafe(SECRET_BYTES)
 
 
@@ -26,13 +27,13 @@ TOKEN_CHARS_MIN = 32
 
 class ScrapeToken:
     """The token in ``path``, which is read each time: it may be replaced at any time. While it cannot be read,
-    or is shorter than ``TOKEN_CHARS_MIN``, nobody shows it."""
+    or is shorter than ``TOKEN_CHARS_MIN``, no header is accepted."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
 
     def is_in(self, authorization: str) -> bool:
-        """Whether a header ``Authorization: Bearer ...`` shows the token."""
+        """True if a header ``Authorization: Bearer ...`` shows the token."""
         scheme, _, shown = authorization.strip().partition(" ")
         try:
             token = self._path.read_bytes().strip()
@@ -44,6 +45,6 @@ class ScrapeToken:
 
 
 def keep_scrape_token(path: Path) -> None:
-    """Makes the file when it is not there. Raises OSError."""
+    """Make the file when it is not there. Raises OSError."""
     if not path.exists():
         replace_privately(path, f"{secrets.token_urlsafe(TOKEN_CHARS_MIN)}\n".encode())

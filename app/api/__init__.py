@@ -1,3 +1,3 @@
-"""The HTTP API. Its paths name converters that must be known before any route is made."""
+"""The HTTP API. Its paths name converters, which must be registered before any route is made."""
 
 from app.api import addresses as addresses

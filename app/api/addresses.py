@@ -1,7 +1,7 @@
-"""Texts in paths and queries: whatever is UTF-8 can be a zone, a node or a key, whichever characters it has.
+"""Texts in paths and queries: any UTF-8 can be the name of a zone or a node, or a key.
 
-Routes match the path as it was sent, percent-encoded, and decode each text by itself: a slash that was encoded
-belongs to the text, one that was not separates. ``AddressMiddleware`` and the two converters belong together.
+Routes match the path as it was sent, percent-encoded, and decode each text by itself: an encoded slash belongs
+to the text, another one separates. ``AddressMiddleware`` and the two converters belong together.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from catalog.core.errors import ErrorKind, RefusedError
 from rebalance.groups.calls.key_text import KEY_CHARS_MAX
 
 _NOT_ESCAPED = "!$&'()*+,;=:@-._~"
-"""With letters and digits, all that stands in a path as it is."""
+"""Characters that are not escaped in a path, besides letters and digits."""
 _LONE_PERCENT = re.compile(rb"%(?![0-9A-Fa-f]{2})")
 
 
 class SegmentConvertor(Convertor[str]):
-    """``{zone:segment}``: one part of the path."""
+    """Converter for one part of the path, ``{zone:segment}``."""
 
     regex = "[^/]+"
 
@@ -36,7 +36,7 @@ class SegmentConvertor(Convertor[str]):
 
 
 class KeyConvertor(SegmentConvertor):
-    """``{key:key}``: the rest of the path; slashes may be encoded or not."""
+    """Converter for the rest of the path, ``{key:key}``; slashes may be encoded or not."""
 
     regex = ".*"
 
@@ -54,8 +54,8 @@ Key = Annotated[str, Path(min_length=1, max_length=KEY_CHARS_MAX, description="U
 
 
 class AddressMiddleware:
-    """Gives routes the path as it was sent, in one spelling. Refuses what is no UTF-8: two such texts would
-    become one and the same where they are decoded."""
+    """Middleware that gives routes the path as it was sent, in one spelling. It refuses a path or query that is
+    not UTF-8: two such texts could become the same one when they are decoded."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
@@ -75,12 +75,12 @@ class AddressMiddleware:
 
 
 def one_spelling(path: bytes) -> str:
-    """Percent-encoded where it must be and nowhere else; slashes that are encoded stay so."""
+    """The path, percent-encoded only where it must be; encoded slashes stay encoded."""
     return "/".join(quote(unquote_to_bytes(part), safe=_NOT_ESCAPED) for part in path.split(b"/"))
 
 
 def _check(what: str, sent: bytes) -> None:
-    """Raises RefusedError (TEXT_NOT_UTF8)."""
+    """Check that a text is percent-encoded UTF-8. Raises RefusedError (TEXT_NOT_UTF8)."""
     lone = _LONE_PERCENT.search(sent)
     if lone is not None:
         message = f"the {what} has a % without two hexadecimal digits after it; write %25 for a percent sign"

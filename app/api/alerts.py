@@ -1,4 +1,4 @@
-"""``/api/v1/alerts``: what fires, what is about to, what has ended; and silences."""
+"""``/api/v1/alerts``: alerts that are pending, fire or have ended; and silences."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ async def list_alerts(
 
 
 async def shown_alerts(services: Services, state: AlertState | None = None) -> list[AlertBody]:
-    """Of those that who asks may see; ``state``: only these, and of RESOLVED the last that ended."""
+    """Alerts that the caller may see; ``state``: only those in it, and for RESOLVED the last that ended."""
     alerts = services.alerts.ended if state is AlertState.RESOLVED else services.alerts.alerts
     seen, silences = seen_alerts(alerts, await _zones(services)), services.alerts.silences.now()
     return [
@@ -96,7 +96,7 @@ async def list_silences(services: ServicesOf) -> Response:
 
 
 async def shown_silences(services: Services) -> list[SilenceBody]:
-    """Those that hold and that who asks may see."""
+    """Silences in force that the caller may see."""
     zones = await _zones(services)
     silences = (silence for silence in services.alerts.silences.now() if _is_shown(silence.labels, zones))
     return [silence_body(silence) for silence in silences]
@@ -142,7 +142,8 @@ async def end_silence(silence_id: SilenceId, services: ServicesOf) -> Response:
 
 
 async def _labels(labels: Mapping[str, str], services: Services) -> Labels:
-    """As alerts have them. Raises RefusedError (ZONE_NOT_FOUND, OPERATION_NOT_FOUND, INVALID_REQUEST)."""
+    """Labels in the form in which alerts have them. Raises RefusedError (ZONE_NOT_FOUND, OPERATION_NOT_FOUND,
+    INVALID_REQUEST)."""
     named = {**labels}
     if "zone" in named:
         named["zone"] = (await services.zone(named["zone"])).name
@@ -158,7 +159,8 @@ def _is_shown(labels: Labels, zones: Mapping[str, ZoneId] | None) -> bool:
 
 
 async def _zones(services: Services) -> dict[str, ZoneId] | None:
-    """Those that who asks may see, by name. While the catalog is away: none, unless nobody has to log in."""
+    """Zones that the caller may see, by name; None: all. While the catalog is away none, unless the server
+    requires no login."""
     if current_caller() is None:
         return None
     try:

@@ -1,4 +1,4 @@
-"""``/api/v1/audit``: who changed what, when, why and from where."""
+"""``/api/v1/audit``: changes, with their authors, times, reasons and origins."""
 
 from __future__ import annotations
 

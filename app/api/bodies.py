@@ -1,5 +1,5 @@
-"""JSON bodies: their parts, which are exactly of the types that the document names, their texts, which are
-UTF-8, and the bodies of the operations' resources."""
+"""JSON bodies: their fields, which have exactly the types of the API's document, their texts, which are UTF-8,
+and the bodies of operations."""
 
 from __future__ import annotations
 
@@ -20,13 +20,14 @@ SHOWN_CHARS_MAX = 80
 
 
 class RequestBody(BaseModel):
-    """Nothing is read as another type, as "5" or true for a number, and nothing unknown is passed over."""
+    """Base of request bodies: no value is read as another type, as "5" or true for a number, and no unknown
+    field is accepted."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
 
 
 def as_whole(value: object) -> object:
-    """JSON has one kind of numbers: 3.0 is 3."""
+    """Convert a float without a fraction to an int: JSON has one kind of numbers, so 3.0 is 3."""
     return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
@@ -34,16 +35,17 @@ Whole = Annotated[int, BeforeValidator(as_whole)]
 
 
 def whole_between(lowest: int | None, highest: int) -> Any:
-    """A whole number within inclusive bounds, which the API's document says, too; None: no lower one."""
+    """The type of a whole number within inclusive bounds, which the API's document names too; None: no lower
+    one."""
     return Annotated[int, Field(ge=lowest, le=highest), BeforeValidator(as_whole)]
 
 
 JSON_INT_MAX = (1 << 53) - 1
-"""Every JSON parser has whole numbers up to this one."""
+"""Largest whole number that every JSON parser has."""
 
 
 def _visible(name: str) -> str:
-    """Raises ValueError."""
+    """Check that a name has no hidden character. Raises ValueError."""
     hidden = hidden_character(name)
     if hidden is not None:
         raise ValueError(f"a name may not have a character that cannot be seen, such as {hidden}")
@@ -53,7 +55,7 @@ def _visible(name: str) -> str:
 Person = Annotated[
     str, Field(max_length=NAME_MAX, json_schema_extra={"pattern": VISIBLE_PATTERN}), AfterValidator(_visible)
 ]
-"""Who asks, in a body."""
+"""Name of the author of a change, in a body."""
 
 
 def _one_line(text: str) -> str:
@@ -82,8 +84,8 @@ _PERHAPS_HALF = re.compile(rb"\\u[dD][89a-fA-F]")
 
 
 async def require_json(request: Request) -> None:
-    """For every route: what changes something is JSON, which no form of another site can send, and each text of
-    the body can be stored and sent back. Raises RefusedError."""
+    """Check the body, for every route: a change is sent as JSON, which no form of another site can send, and
+    each text of the body can be stored and returned. Raises RefusedError."""
     fields = Fields.of(request.scope)
     refusal = media_type_refusal(request.method, request.scope["path"], fields)
     if refusal is not None:
@@ -93,8 +95,8 @@ async def require_json(request: Request) -> None:
 
 
 def media_type_refusal(method: str, path: str, fields: Fields) -> RefusedError | None:
-    """PUT, PATCH and DELETE are no forms' methods: without a body they say all there is. SQL is sent as text,
-    with a header that no form sends."""
+    """The refusal of a body that is not JSON; None: there is nothing to refuse. PUT, PATCH and DELETE may have
+    no body, since forms do not send them. SQL is sent as text, with a header that no form sends."""
     if method in SAFE_METHODS or path.startswith(SQL_PROTOCOL) or _is_json(fields):
         return None
     if method != "POST" and not fields.has_body:
@@ -110,7 +112,7 @@ def _is_json(fields: Fields) -> bool:
 
 
 def check_json(body: bytes) -> None:
-    """Of a text that is JSON. Raises RefusedError (TEXT_NOT_UTF8)."""
+    """Check that a JSON text is UTF-8 without halves of characters. Raises RefusedError (TEXT_NOT_UTF8)."""
     try:
         body.decode()
     except UnicodeDecodeError as error:

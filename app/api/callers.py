@@ -1,5 +1,5 @@
-"""The caller of a request: read from its headers, for everything that the request does, and authorised before
-the route runs. The table says what each route needs, the one function of the catalog decides."""
+"""The caller of a request: read from its headers, kept for all that the request does, and authorised before the
+route runs. The table has the needs of each route; the one function of the catalog decides."""
 
 from __future__ import annotations
 
@@ -27,17 +27,17 @@ from catalog.core.zone import ZoneId
 from rebalance.controllers.operation_control import checked_id, not_found
 
 STATED = "Zonekeeper-By"
-"""A client says who it asks for, percent-encoded."""
+"""Header with the name of the user for whom a client asks, percent-encoded."""
 WHY = "Zonekeeper-Reason"
-"""And why, percent-encoded: for requests whose body has no place for it."""
+"""Header with the reason, percent-encoded: for requests whose body has no field for it."""
 VIA = "Zonekeeper-Via"
-"""``cli`` or ``console``; without it, REST."""
+"""Header with ``cli`` or ``console``; without it the channel is REST."""
 
 
 class ActorMiddleware:
-    """Who has logged in is known by then. ``verified_header``: the one that a proxy in front sets to a name
-    which it has checked; the proxy must remove it from what clients send. Empty: there is no such proxy, and no
-    name is verified."""
+    """Middleware that notes the actor of a request, after the login. ``verified_header``: the header that a
+    proxy in front sets to a name which it has checked; the proxy must remove it from requests of clients.
+    Empty: there is no such proxy, and no name is verified."""
 
     def __init__(self, app: ASGIApp, verified_header: str = "") -> None:
         self._app = app
@@ -61,7 +61,7 @@ class ActorMiddleware:
             await self._app(scope, receive, send)
 
     def _actor(self, scope: Scope) -> Actor:
-        """Raises UnicodeDecodeError."""
+        """The actor that the login and the headers name. Raises UnicodeDecodeError."""
         headers, client = Headers(scope=scope), scope.get("client")
         address, login = client[0] if client else "", current_login()
         sql_user = headers.get(SQL_USER)
@@ -77,13 +77,13 @@ class ActorMiddleware:
 
 
 def _shown(name: str) -> str:
-    """Without what could hide a name in a log or a terminal."""
+    """The name without characters that could hide it in a log or a terminal."""
     return "".join(character for character in name if character.isprintable())[:NAME_MAX]
 
 
 async def authorise(request: Request) -> None:
-    """A dependency of every route. Raises RefusedError: PRIVILEGE_MISSING, or of what the caller does not see
-    the error that the route has for what does not exist."""
+    """Authorise a request; a dependency of every route. Raises RefusedError: PRIVILEGE_MISSING, or for a thing
+    that the caller may not see the route's error for one that does not exist."""
     note_route(request.scope)
     services: Services = request.app.state.services
     if services is None or services.access is None:
@@ -107,7 +107,7 @@ async def authorise(request: Request) -> None:
 
 
 async def _target(subject: Subject, request: Request, services: Services) -> tuple[GrantObject, RefusedError]:
-    """The object, and the error of an object that is not there."""
+    """The object on which a privilege is needed, and the error for one that does not exist."""
     parameters = request.path_params
     missing = RefusedError(ErrorKind.ADDRESS_NOT_FOUND, request.url.path)
     match subject:
@@ -136,7 +136,7 @@ async def _named_zone(name: str, services: Services) -> tuple[GrantObject, Refus
 
 
 def routes_of(app: FastAPI | APIRouter) -> Iterator[Any]:
-    """All routes of the application, those of its routers, too."""
+    """Yield all routes of the application, those of its routers included."""
     for route in app.routes:
         inner = getattr(route, "original_router", None)
         if inner is None:
@@ -146,7 +146,8 @@ def routes_of(app: FastAPI | APIRouter) -> Iterator[Any]:
 
 
 def check_routes(app: FastAPI) -> None:
-    """Raises RuntimeError, naming routes without a row of the table, and rows without a route."""
+    """Check the table of routes. Raises RuntimeError, which names routes without a row, and rows without a
+    route."""
     guarded, surfaces = [], []
     for route in routes_of(app):
         if isinstance(route, APIRoute):

@@ -1,4 +1,4 @@
-"""The OpenAPI document: what FastAPI makes of the routes, and nothing that the server does not do."""
+"""The OpenAPI document that FastAPI makes of the routes, without answers that the server never gives."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ METHODS = ("get", "put", "post", "delete", "patch")
 
 
 def documented_api(**settings: Any) -> FastAPI:
-    """An application whose page of documentation comes with it, and needs no network. In its document what is
-    not valid is a problem with status 400, and a parameter that is absent is never null."""
+    """Make an application whose page of documentation comes with it, and needs no network. In its document an
+    invalid request is a problem with status 400, and an absent parameter is never null."""
     app = FastAPIOffline(**settings)
     of_routes = app.openapi
 

@@ -1,4 +1,4 @@
-"""Liveness and readiness of this server, and what it measures, for Prometheus."""
+"""Liveness and readiness of this server, and its metrics for Prometheus."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ async def readyz(services: ServicesOf) -> Response:
 
 
 async def _seen(report: dict[str, Any], services: Services, access: AccessView) -> dict[str, Any]:
-    """What the caller may see of the report."""
+    """The part of the report that the caller may see."""
     caller = current_caller()
     grants = await access.grants() if caller is not None else NO_GRANTS
     if caller is None or not caller.may(grants, Privilege.SEE, SYSTEM):

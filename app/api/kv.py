@@ -1,4 +1,4 @@
-"""A zone's data: keys that are read and written through the server, the routing map for clients that talk to
+"""A zone's data: keys that are read and written through the server, the routing map for clients that connect to
 the members themselves, and the comparison of copies by sample keys (``verify``)."""
 
 from __future__ import annotations
@@ -73,7 +73,8 @@ TimeoutField = Annotated[
 
 
 class Deadline:
-    """Of a request, from when its route begins. ``limit_s``: what its caller waits; None: the route's own."""
+    """Deadline of a request, from the start of its route. ``limit_s``: the time that its caller waits; None:
+    the route's own."""
 
     def __init__(self, limit_s: float | None, own_s: float) -> None:
         self._at = time.monotonic() + (own_s if limit_s is None else limit_s)
@@ -91,7 +92,7 @@ _KINDS = {
     AnswerCode.RESTING: ErrorKind.ZONE_DEACTIVATED,
     AnswerCode.TOO_MANY: ErrorKind.PARTITION_BUSY,
 }
-"""Of what store servers refuse."""
+"""Error kinds for refusals of store servers."""
 _FAILURES: Mapping[type[Exception], ErrorKind] = {
     GenerationRefusedError: ErrorKind.WRONG_GENERATION,
     NobodyAskedError: ErrorKind.PARTITION_UNAVAILABLE,
@@ -272,7 +273,8 @@ async def get(
 
 @contextmanager
 def _told(unknown: ErrorKind) -> Iterator[None]:
-    """Errors of groups and store servers as clients know them. ``unknown``: of an outcome that nobody knows."""
+    """Turn errors of groups and store servers into those that clients know. ``unknown``: the kind for an
+    unknown outcome."""
     try:
         yield
     except OutcomeUnknownError as error:
@@ -290,7 +292,7 @@ def _told(unknown: ErrorKind) -> Iterator[None]:
 
 
 def _read_point(read: ReadFrom, at_revision: int | None, at_time: datetime | None) -> ReadPoint:
-    """Raises RefusedError for what does not go together."""
+    """The point at which to read. Raises RefusedError for parameters that exclude each other."""
     if at_revision is not None and at_time is not None:
         raise RefusedError(ErrorKind.INVALID_REQUEST, "give at_revision or at_time, not both")
     if read is ReadFrom.LEADER and (at_revision is not None or at_time is not None):
@@ -348,7 +350,7 @@ async def get_routing(zone: ZoneName, services: ServicesOf, known: KnownTags = N
 
 
 def _names(known: str, digest: str) -> bool:
-    """Tags are compared weakly, as If-None-Match wants it."""
+    """True if the header has the tag of ``digest``; compared weakly, as If-None-Match requires."""
     tags = [tag.strip().removeprefix("W/").strip('"') for tag in known.split(",")]
     return digest in tags or "*" in tags
 
@@ -356,7 +358,7 @@ def _names(known: str, digest: str) -> bool:
 SAMPLES_DEFAULT = 10
 SAMPLES_MAX = 1_000
 PARTITIONS_MAX = 100
-"""In one request: a zone of more is asked for in parts."""
+"""Most partitions in one request; a larger zone takes several."""
 KEYS_MAX = 10_000
 AT_ONCE = 8
 
@@ -411,7 +413,7 @@ async def verify(zone: ZoneName, body: VerifyRequest, services: ServicesOf) -> R
 
 
 def _numbers(zone: Zone, body: VerifyRequest) -> Sequence[int]:
-    """Raises RefusedError."""
+    """Numbers of the partitions to compare. Raises RefusedError."""
     if body.saved is not None and body.partitions is None:
         numbers: Sequence[int] = sorted({sample.partition for sample in body.saved})
     elif body.partitions is not None:
@@ -448,7 +450,7 @@ async def _checked(partition: PartitionId, samples: Samples, services: Services)
 
 
 def _copies(partition: PartitionBody) -> tuple[dict[str, str], dict[str, str]]:
-    """Role and address of each copy that stable asks for; an empty address: there is none to ask."""
+    """Roles and addresses of the copies in stable, by node; an empty address: there is none to read."""
     stable = partition["stable"] or Roles(peers=[], learners=[])
     members = {member["node"]: member for member in partition["members"]}
     roles = dict.fromkeys(stable["peers"], "VOTER") | dict.fromkeys(stable["learners"], "LEARNER")

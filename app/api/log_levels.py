@@ -1,4 +1,4 @@
-"""``/api/v1/log-levels``: what every process of the installation writes into its log."""
+"""``/api/v1/log-levels``: the log levels of all processes of the installation."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""``/api/v1/metastore``: whether catalog and metastore belong together, and the way on when they do not."""
+"""``/api/v1/metastore``: the comparison of catalog and metastore, and the adoption of a state where they
+differ."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Resources of the nodes: what lives, what is leaving, and what would be lost if one stopped."""
+"""Resources of the nodes: those that live or are leaving, and the losses if one stopped."""
 
 from __future__ import annotations
 
@@ -132,7 +132,8 @@ async def remove_node(node: NodeName, body: RemovalRequest, services: ServicesOf
 
 
 async def _counting(node: str, zones: Mapping[ZoneId, str], services: Services) -> dict[str, int]:
-    """Zones that count on the node; one that is being dropped by its id."""
+    """Zones that count on the node, each with its number of partitions that do; a zone that is being dropped
+    is named by its id."""
     copy, views = services.mirror.copy(), services.views
     counts = await asyncio.to_thread(counting_zones, copy, views.keyspace, views.ownership, node)
     return {zones.get(zone_id, str(zone_id)): count for zone_id, count in sorted(counts.items())}
@@ -182,7 +183,7 @@ def _known(node: str, services: Services) -> dict[str, object]:
 
 
 def _stranded(node: str, zones: Sequence[str], shown: Collection[str]) -> str:
-    """``shown``: zones that may be named and counted."""
+    """The reason for a refused drain. ``shown``: zones that may be named and counted."""
     known = [zone for zone in zones if zone in shown]
     named = f"zone {known[0]}" if known else "a zone that you may not see"
     more = f" and {len(known) - 1} more" if len(known) > 1 else ""

@@ -191,7 +191,7 @@ async def _record(action: Action, name: str, body: ActionRequest, services: Serv
 
 
 def _who(body: ActionRequest, services: Services) -> tuple[str, bool]:
-    """Raises RefusedError (REASON_REQUIRED)."""
+    """The name of the caller, and True if it is verified. Raises RefusedError (REASON_REQUIRED)."""
     services.audit.require_reason(body.reason)
     actor = current_actor().named(body.by)
     return actor.name or UNKNOWN_NAME, actor.verified
@@ -212,7 +212,8 @@ def _partitions(cancelled: CancelledPartitions) -> CancelledBody:
 async def _changed(
     operation: Operation, services: Services, cancelled: CancelledBody | None = None
 ) -> Response:
-    """What was written, as this server sees it, and ``more``."""
+    """Answer with the operation as it was written, once this server sees that; ``cancelled``: partitions whose
+    moves were cancelled."""
 
     def seen() -> bool:
         entry = _views(services).find(operation.operation_id)
@@ -225,7 +226,7 @@ async def _changed(
 async def _shown(
     name: str, services: Services, *, with_plan: bool, cancelled: CancelledBody | None = None
 ) -> Response:
-    """From a copy, in a thread: a zone may have many partitions."""
+    """Answer with an operation, read from a copy in a thread: a zone may have many partitions."""
     keys, keyspace = services.mirror.copy(), services.views.keyspace
     now_ms, ownership, seen = utc_now_ms(), services.views.ownership, await services.seen_zones()
 

@@ -1,5 +1,5 @@
-"""Errors at the HTTP edge: everything leaves as problem+json, documented and without a stack trace; so does
-what the metastore says when it does not answer (``answered``)."""
+"""Errors at the HTTP edge: all leave as problem+json, documented and without a stack trace, those of a
+metastore that does not answer included (``answered``)."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ from rebalance.ports.metric_rows import Metric
 log = structlog.get_logger(__name__)
 
 HTTP_KINDS = {404: ErrorKind.ADDRESS_NOT_FOUND, 405: ErrorKind.METHOD_NOT_ALLOWED}
-"""Of what the framework refuses by itself."""
+"""Error kinds by status for requests that the framework refuses by itself."""
 REFUSALS = frozenset({ErrorKind.UNAUTHENTICATED, ErrorKind.PRIVILEGE_MISSING})
-"""For want of a login or a privilege, where a route or a statement needs one."""
+"""Kinds of refusals for want of a login or a privilege, where a route or a statement needs one."""
 EDGE = (403, 408, 413, 415, 431)
-"""``app.edge`` refuses requests of any route with these."""
+"""Statuses with which ``app.edge`` refuses requests of any route."""
 RETRY_AFTER_S = 2
 
 
@@ -50,18 +50,19 @@ class Problem(BaseModel):
 
 
 def documented(*statuses: int) -> dict[int | str, dict[str, Any]]:
-    """The ``responses`` of a route that answers with problems of these statuses."""
+    """The ``responses`` of a route that may answer with problems of these statuses."""
     content = {MEDIA_TYPE: {"schema": Problem.model_json_schema()}}
     return {status: {"description": "Problem", "content": content} for status in statuses}
 
 
 def answers(model: Any, *statuses: int, **more: Any) -> dict[str, Any]:
-    """What a route says of its answers: the contract's type of a success, and the statuses of problems."""
+    """Arguments that document a route's answers: the contract's type of a success, and the statuses of
+    problems."""
     return {"response_model": model, "responses": documented(*statuses), **more}
 
 
 EVERYWHERE = documented(400, *EDGE)
-"""What any route may answer: the request is refused before anybody looks at what it asks for."""
+"""Answers of any route to requests that are refused before the route runs."""
 
 
 def problem_response(error: StatementError, extra: dict[str, Any] | None = None) -> Response:
@@ -69,14 +70,14 @@ def problem_response(error: StatementError, extra: dict[str, Any] | None = None)
 
 
 def problem_document(document: dict[str, Any]) -> Response:
-    """With ``Retry-After`` when there was no room for the request."""
+    """Answer with a problem, with ``Retry-After`` when there was no room for the request."""
     is_full = document["sqlState"] == ErrorKind.TOO_MANY_STATEMENTS.sqlstate
     headers = {"Retry-After": str(RETRY_AFTER_S)} if is_full else None
     return JSONResponse(document, document["status"], headers=headers, media_type=MEDIA_TYPE)
 
 
 def _allowed(request: Request) -> set[str]:
-    """The methods of all routes of the path: the framework names those of the first."""
+    """The methods of all routes of the path; the framework names only those of the first."""
 
     def is_taken(method: str) -> bool:
         scope = {**request.scope, "method": method}
@@ -125,7 +126,7 @@ T = TypeVar("T")
 
 
 async def answered(call: Awaitable[T]) -> T:
-    """Raises StoreError (OUTCOME_UNKNOWN, METASTORE_UNAVAILABLE)."""
+    """Await a call of the metastore. Raises StoreError (OUTCOME_UNKNOWN, METASTORE_UNAVAILABLE)."""
     try:
         return await call
     except MetastoreUnavailableError as error:

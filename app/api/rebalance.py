@@ -1,4 +1,4 @@
-"""``/api/v1/rebalance/limits``: limits of what may move at once, and pauses."""
+"""``/api/v1/rebalance/limits``: limits of moves, and pauses."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ log = structlog.get_logger(__name__)
 router = APIRouter(prefix="/api/v1/rebalance", tags=["rebalance"])
 
 WindowText = Annotated[str, Field(max_length=60), AfterValidator(lambda text: str(Window.parse(text)))]
-"""As it is stored."""
+"""Window, in the form in which it is stored."""
 
 IfMatch = Annotated[
     str | None,
@@ -70,7 +70,7 @@ def limit_field(option: LimitOption) -> Any:
 
 
 def limits_model(name: str, base: type[Model], *, is_change: bool) -> type[Model]:
-    """``base`` with a field for each limit: each is there, or, in a change, those that are to be set."""
+    """Make a model of ``base`` with a field for each limit: all are required; in a change all are optional."""
     rows: dict[str, Any] = {}
     for option in LIMIT_OPTIONS:
         annotation = limit_field(option)
@@ -155,7 +155,7 @@ async def change_limits(body: LimitsChange, services: ServicesOf, if_match: IfMa
 
 
 async def _record(body: LimitsChange, zones: Collection[ZoneId], services: Services) -> None:
-    """Who and why, in the audit and with the operations that it concerns."""
+    """Record the author and the reason, in the audit and with the operations concerned."""
     change = body.model_dump(exclude_unset=True, exclude={"by", "reason"})
     by, reason = _said(body)
     subject = ", ".join(body.zone_pauses) or "cluster"
@@ -169,7 +169,7 @@ async def _record(body: LimitsChange, zones: Collection[ZoneId], services: Servi
 
 
 def _said(body: LimitsChange) -> tuple[str | None, str]:
-    """Who and why: of the change, else of its first pause."""
+    """The author and the reason of the change, else of its first pause."""
     pauses = [pause for pause in (body.pause, *body.zone_pauses.values()) if pause is not None]
     by = body.by or (pauses[0].by if pauses else None)
     return by, body.reason or (pauses[0].reason if pauses else "")
@@ -182,7 +182,7 @@ def _changed(
     living: set[ZoneId],
     now_ms: int,
 ) -> Limits:
-    """Pauses that are over, and those of zones that are gone, are left out of what is stored."""
+    """The limits with the change. Pauses that are over, and those of zones that are gone, are dropped."""
     names = [option.name for option in LIMIT_OPTIONS if option.name in body.model_fields_set]
     values: dict[str, Any] = {name: getattr(body, name) for name in names}
     if "windows" in values:

@@ -1,4 +1,4 @@
-"""``/api/v1/zones/{zone}/recovery``: how healthy partitions are, and the way back from a lost majority."""
+"""``/api/v1/zones/{zone}/recovery``: the health of partitions, and the recovery from a lost majority."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from rebalance.core.recovery.recovery_plan import ResetTerms
 from rebalance.ports.metastore import MetastoreError
 
 NODES_MAX = 1_000
-"""Names in one request."""
+"""Most names in one request."""
 
 router = APIRouter(prefix="/api/v1/zones/{zone:segment}/recovery", tags=["recovery"])
 
@@ -209,7 +209,8 @@ async def reset_lost_partitions(zone: ZoneName, body: LossResetRequest, services
 
 
 async def _zone_of(services: Services, name: str) -> Zone:
-    """As the catalog has it now: the metastore's may be on its way."""
+    """The zone as the catalog has it now; a newer one may be on its way to the metastore. Raises RefusedError
+    (ZONE_NOT_FOUND) and StoreError."""
     services.require_metastore()
     reference = await services.zone(name)
     zone = (await services.snapshot()).zone_with_id(reference.zone_id)

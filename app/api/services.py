@@ -1,4 +1,4 @@
-"""What the routes need, as one value: put together by ``bootstrap``, handed to each request."""
+"""Services that the routes need, as one value, which ``bootstrap`` makes and each request gets."""
 
 from __future__ import annotations
 
@@ -44,8 +44,8 @@ SEEN_S = 2.0
 
 @dataclass(frozen=True, slots=True)
 class Services:
-    """``sql``, ``snapshot`` and ``readiness`` leave the event loop free; views answer at once. ``engine`` is
-    ``sql`` as the SQL protocol has it."""
+    """Services of a server. ``sql``, ``snapshot`` and ``readiness`` leave the event loop free; views answer at
+    once. ``engine`` is ``sql`` for the SQL protocol."""
 
     sql: SqlEngine
     snapshot: Callable[[], Awaitable[CatalogSnapshot]]
@@ -74,15 +74,15 @@ class Services:
     audit: Audit
     alerts: AlertWatch
     access: AccessView | None = None
-    """None: nobody has to log in."""
+    """View of users and privileges; None: no login is required."""
     sessions: SessionView | None = None
-    """Of the console; None: nobody has to log in."""
+    """Sessions of the console; None: no login is required."""
     watch: StandingWatch | None = None
-    """None: nobody has to log in."""
+    """Watch over callers' standing; None: no login is required."""
     metrics: Exposition = field(default_factory=lambda: Exposition((ProcessRole.SERVER,)))
 
     async def zone(self, name: str) -> Zone:
-        """Of those that who asks may see. Raises RefusedError (ZONE_NOT_FOUND), StoreError."""
+        """The zone of that name, if the caller may see it. Raises RefusedError (ZONE_NOT_FOUND), StoreError."""
         caller = current_caller()
         if caller is None:
             return await self.zones.find(name)
@@ -92,7 +92,7 @@ class Services:
         )
 
     async def seen_zones(self) -> frozenset[ZoneId] | None:
-        """Those that who asks may see; None: all, also those that are gone."""
+        """Ids of the zones that the caller may see; None: all, also those that are gone."""
         caller = current_caller()
         if caller is None:
             return None
@@ -101,19 +101,19 @@ class Services:
         return seen_zones(await self.snapshot())
 
     async def seen_views(self) -> KeyspaceViews:
-        """The views as who asks may see them."""
+        """The views as the caller may see them."""
         return self.views.seen_by(await self.seen_zones())
 
     async def dated(self, body: Mapping[str, Any]) -> dict[str, Any]:
-        """What was read from the mirror, and as of when it is so."""
+        """``body``, which was read from the mirror, with the time as of which it is true."""
         return as_of(body, await self.sight.silence())
 
     async def seen(self, revision: int) -> None:
-        """Once this server sees what was written; an answer waits no longer than ``SEEN_S``."""
+        """Wait until this server sees what was written at ``revision``, but no longer than ``SEEN_S``."""
         await self.mirror.wait_until(lambda: self.mirror.revision >= revision, SEEN_S)
 
     def require_metastore(self) -> None:
-        """Raises StoreError until the keyspace was read once: an empty answer would be a lie."""
+        """Raise StoreError until the keyspace was read once: an empty answer would be wrong."""
         if not self.mirror.is_loaded:
             raise StoreError(ErrorKind.METASTORE_UNAVAILABLE, "etcd has not answered since this server started")
 
@@ -125,4 +125,4 @@ async def _services(request: Request) -> Services:
 
 
 ServicesOf = Annotated[Services, Depends(_services)]
-"""Annotate a route's parameter with it."""
+"""Annotation of a route's parameter for the services."""

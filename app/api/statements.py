@@ -1,8 +1,8 @@
 """``POST /api/v1/statements``, the statement log, and ``POST /api/v1/plan``.
 
-SQL text comes in, and one result a statement goes out. A logged statement runs without being waited for, and is
-looked at again, cancelled, and paged through. A plan says what a script or a set of DDL files would change;
-nothing is changed by asking. Work for a client ends when the client is gone (``while_connected``).
+SQL text comes in, and one result for each statement goes out. A logged statement runs on its own: clients poll
+it, cancel it, and read its results page by page. A plan says what a script or a set of DDL files would change,
+and changes nothing. Work for a client ends when the client has hung up (``while_connected``).
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ from parser.text import OWN_TEXT
 T = TypeVar("T")
 
 WATCHED_AFTER_S = 0.1
-"""What is done sooner need not know whether anybody is there to hear of it."""
+"""Seconds after which work watches for its client to hang up; shorter work runs without."""
 
 
 async def read_body(request: Request, bytes_max: int) -> bytes:
-    """Raises ParseError (TEXT_TOO_LARGE) as soon as it is known, without reading on."""
+    """Read a body. Raises ParseError (TEXT_TOO_LARGE) as soon as it is known, without reading on."""
     _check(int(request.headers.get("content-length", "0")), bytes_max)
     parts: list[bytes] = []
     size = 0
@@ -50,8 +50,8 @@ async def read_body(request: Request, bytes_max: int) -> bytes:
 
 
 async def while_connected(request: Request, work: Awaitable[T], gone_error: StatementError | None = None) -> T:
-    """The result of ``work``, which is cancelled when the client hangs up: changes that have begun are carried
-    out to their end, and nobody hears of it, nor of ``gone_error``. The body must have been read."""
+    """Await ``work``, which is cancelled when the client hangs up: changes that have begun are carried out to
+    their end, though the client sees neither that nor ``gone_error``. The body must have been read."""
     running = asyncio.ensure_future(work)
     gone: asyncio.Task[None] | None = None
     try:
@@ -199,7 +199,7 @@ async def make_plan(request: Request, body: PlanRequest, services: ServicesOf) -
 
 
 async def _of_files(files: Sequence[DdlFile], body: PlanRequest, services: Services) -> dict[str, Any]:
-    """Raises StatementError and DdlFileError."""
+    """Plan the changes for files. Raises StatementError and DdlFileError."""
     for _ in range(ATTEMPTS_MAX):
         plan = await services.sql.plan(files, body.prune if isinstance(body.prune, list) else ())
         answer = {**NO_PLAN, **plan.to_json()}
@@ -232,7 +232,7 @@ class StatementRequest(RequestBody):
 
 
 class LoggedStatementRequest(StatementRequest):
-    """Without ``wait_timeout`` and without an idempotency key a statement runs to its end and is not logged."""
+    """A statement without ``wait_timeout`` and without an idempotency key runs to its end and is not logged."""
 
     wait_timeout: float | None = Field(
         None,
@@ -266,7 +266,7 @@ PageToken = Annotated[str | None, Query(max_length=100, description="next_page_t
 
 
 async def run_logged(body: LoggedStatementRequest, key: str | None, services: Services) -> Response:
-    """POST of a statement that is to be remembered: the same key and text has one effect and one answer."""
+    """Run a logged statement: the same key and text has one effect and one answer."""
     shown = await services.reader.shown(body.sql)
     new = new_statement(REST, shown, key)
     row, _ = await services.jobs.submit(new, script_work(body.sql, services.sql.run_script))
@@ -394,7 +394,7 @@ async def _document(
 
 
 async def _results(row: StatementRow, services: Services, start: int, end: int) -> list[dict[str, Any]]:
-    """Results as POST answers them; of a query's rows the first page. Raises RefusedError
+    """Results as POST returns them; of a query's rows the first page. Raises RefusedError
     (PRIVILEGE_MISSING)."""
     await services.jobs.require_results(row)
     results = [dict(head) for head in row.heads[start:end]]
@@ -407,7 +407,7 @@ async def _results(row: StatementRow, services: Services, start: int, end: int) 
 
 
 async def _rows(row: StatementRow, services: Services, n: int, offset: int, count: int) -> list[Any]:
-    """Rows from ``offset``, at most ``count``, over the borders of the stored pages."""
+    """Rows from ``offset``, at most ``count``, across the borders of the stored pages."""
     pages = range(offset // ROWS_IN_PAGE, (offset + count - 1) // ROWS_IN_PAGE + 1)
     stored = await asyncio.gather(*(services.jobs.rows(row.statement_id, n, page) for page in pages))
     begin = offset % ROWS_IN_PAGE
@@ -491,7 +491,7 @@ async def run_statements(
 
 
 def _check_combination(body: LoggedStatementRequest, key: str | None, if_match: str | None) -> None:
-    """Raises RefusedError."""
+    """Check that the parameters go together. Raises RefusedError."""
     logged = key is not None or body.wait_timeout is not None
     guards = {
         "If-Match": if_match is not None,

@@ -1,5 +1,5 @@
-"""``/api/v1/whoami``, ``/api/v1/tokens`` and ``/api/v1/console-links``: who is logged in, and what users can
-log in with."""
+"""``/api/v1/whoami``, ``/api/v1/tokens`` and ``/api/v1/console-links``: the user who is logged in, and the
+means to log in."""
 
 from __future__ import annotations
 
@@ -151,7 +151,7 @@ async def create_console_link(request: LinkCreate, services: ServicesOf) -> Resp
 
 
 def _login(services: Services) -> tuple[Login, AccessView]:
-    """Raises RefusedError (UNAUTHENTICATED)."""
+    """The request's login. Raises RefusedError (UNAUTHENTICATED)."""
     login = current_login()
     if login is None or services.access is None:
         raise RefusedError(ErrorKind.UNAUTHENTICATED, "this server takes requests without a login")
@@ -159,7 +159,8 @@ def _login(services: Services) -> tuple[Login, AccessView]:
 
 
 async def _reached(login: Login, access: AccessView, *, everybody: bool) -> tuple[AccessToken, ...]:
-    """``everybody``: who asks has ADMIN."""
+    """Tokens that the caller may list and revoke. ``everybody``: those of all users, for a caller with
+    ADMIN."""
     if everybody:
         return await access.store.tokens(None)
     own = await access.store.tokens(login.caller.principal)

@@ -47,7 +47,7 @@ async def post_statement(
 
 @router.head("/statement")
 async def head_statement() -> Response:
-    """Drivers ask whether this is a server of the protocol."""
+    """Confirm to drivers that this is a server of the protocol."""
     return Response(status_code=200)
 
 
@@ -70,7 +70,7 @@ async def delete_query(statement_id: str, front: FrontOf) -> Response:
 
 @router.get("/info")
 async def server_info() -> Response:
-    """What drivers and desktop tools read first."""
+    """Return the facts that drivers and desktop tools read first."""
     return JSONResponse(
         {
             "nodeVersion": {"version": VERSION},
@@ -83,7 +83,7 @@ async def server_info() -> Response:
 
 
 def _base(request: Request) -> str:
-    """As the client sees it; the edge has put in what a listed proxy in between said of that."""
+    """The base URL as the client sees it; the edge has applied the headers of a listed proxy in between."""
     return f"{request.url.scheme}://{request.url.netloc}"
 
 

@@ -25,7 +25,7 @@ from rebalance.core.keyspace.keys import PartitionId
 T = TypeVar("T")
 
 READ_IN_PLACE_MAX = 500
-"""Partitions that are read on the event loop: some 20 ms."""
+"""Most partitions that are read on the event loop, which takes some 20 ms."""
 
 router = APIRouter(prefix="/api/v1", tags=["zones"])
 
@@ -136,7 +136,7 @@ async def get_progress(
 
 
 async def _read(services: Services, partitions: int, reading: Callable[[KeyspaceViews], T]) -> T:
-    """Of so many partitions: from a copy and in a thread where that would hold other requests up."""
+    """Read views of that many partitions: from a copy in a thread, where they would hold other requests up."""
     seen = await services.seen_zones()
     if partitions <= READ_IN_PLACE_MAX:
         return reading(services.views.seen_by(seen))

@@ -1,4 +1,5 @@
-"""``python -m app.cli`` is ``zonectl``; the supervisor starts its children so, with its own interpreter."""
+"""``python -m app.cli``, the same as ``zonectl``; the supervisor starts its children by it, with its own
+interpreter."""
 
 from app.cli.main import run
 

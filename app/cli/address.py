@@ -1,8 +1,8 @@
 """The API that a client talks to: ``--url``, ``ZONEKEEPER_URL``, the ``run.json`` of a running ``up``, or the
 server of the last login.
 
-The contexts file says which servers the user has logged in to. It belongs to the user alone (0600). A token is
-kept with the origin that gave it and with the authority that was checked then, and is sent to no other.
+The contexts file lists the servers to which the user has logged in. Only the user may read it (0600). A token
+is kept with the origin that gave it and the authority that was checked then, and is sent to no other.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ PORTS = {"http": 80, "https": 443}
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """``url`` is an origin. ``authority``: certificates of the authority that the server's is checked against,
-    PEM; empty: those of the system."""
+    """A login to a server. ``url`` is an origin. ``authority``: PEM certificates against which the server's is
+    checked; empty: those of the system."""
 
     url: str
     user: str
@@ -39,7 +39,7 @@ class Context:
 
 @dataclass(frozen=True, slots=True)
 class Contexts:
-    """``current``: the origin that commands ask when they name none and no `zonectl up` is near."""
+    """Logins by origin. ``current``: the origin for commands that name none where no `zonectl up` runs."""
 
     current: str = ""
     by_url: Mapping[str, Context] = field(default_factory=dict)
@@ -56,7 +56,7 @@ class Contexts:
 
 
 def origin_of(url: str) -> str:
-    """Scheme, host and port, as a token is bound to them. Raises UsageError."""
+    """Scheme, host and port of a URL, to which a token is bound. Raises UsageError."""
     parts = urlsplit(url if "://" in url else f"https://{url}")
     try:
         port = parts.port or PORTS[parts.scheme.lower()]
@@ -76,7 +76,8 @@ def contexts_file() -> Path:
 
 
 def load_contexts() -> Contexts:
-    """Raises CliError for a file that others may read, or that is none."""
+    """Read the contexts file; no contexts where there is none. Raises CliError for a file that other users may
+    read, or that holds no contexts."""
     path = contexts_file()
     try:
         status = path.stat()
@@ -117,9 +118,9 @@ CA_VARIABLE = "ZONEKEEPER_CA_FILE"
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """``origin`` says where the URL comes from, for the line that reports that nobody answers there. ``token``
-    or ``password`` (user and password) are sent over TLS only, and never to where a redirect leads.
-    ``authority``: PEM; empty: the system's."""
+    """URL of the API, with a credential. ``origin`` says where the URL comes from, for the message that no
+    server answers there. ``token`` or ``password`` (user and password) are sent over TLS only, and never after
+    a redirect. ``authority``: PEM; empty: the system's."""
 
     url: str
     origin: str
@@ -129,7 +130,7 @@ class Address:
 
 
 def find_address(url: str | None, data_dir: Path) -> Address:
-    """Raises CliError (3) with a line that says how to start or name a server."""
+    """Find the server to connect to. Raises CliError (3) with a line that says how to start or name one."""
     if url:
         full = url if "://" in url else f"http://{url}"
         return _logged_in(full.rstrip("/"), "as given by --url or ZONEKEEPER_URL", data_dir)
@@ -160,8 +161,8 @@ def find_address(url: str | None, data_dir: Path) -> Address:
 
 
 def _logged_in(url: str, origin: str, data_dir: Path) -> Address:
-    """With the token that the environment gives to the URL that it names, or what is known of this very origin,
-    also by the `up` of the data directory."""
+    """The address of ``url`` with the environment's token, else with a login's or with that of a `zonectl up`
+    of the data directory, where these belong to the same origin."""
     address = Address(url, origin)
     if not url.startswith("https://"):
         return address
@@ -176,7 +177,7 @@ def _logged_in(url: str, origin: str, data_dir: Path) -> Address:
 
 
 def _with_credential(address: Address, server: LocalServer | None) -> Address:
-    """That of a login to this origin, or of ``server``, which is of the same origin."""
+    """The address with the credential of a login to its origin, or of ``server``, which has the same origin."""
     if not address.url.startswith("https://"):
         return address
     if (context := load_contexts().of(address.url)) is not None:
@@ -188,8 +189,8 @@ def _with_credential(address: Address, server: LocalServer | None) -> Address:
 
 
 def _token() -> str:
-    """The variable's value, or the text of the file that ``<variable>_FILE`` names, without a line's end.
-    Raises UsageError."""
+    """The variable's value, or the text of the file that ``<variable>_FILE`` names, without the line break at
+    its end. Raises UsageError."""
     if f"{TOKEN_VARIABLE}_FILE" not in os.environ:
         return os.environ.get(TOKEN_VARIABLE, "")
     return _file_of(f"{TOKEN_VARIABLE}_FILE").rstrip("\r\n")
@@ -209,7 +210,8 @@ def _file_of(variable: str) -> str:
 
 
 def addresses_of(url: str, data_dir: Path) -> dict[str, Any] | None:
-    """What the `up` of the data directory says of itself; None when it is not the one at ``url``."""
+    """Addresses that the `zonectl up` of the data directory has written; None when it is not the one at
+    ``url``."""
     try:
         body = json.loads((data_dir / RUN_FILE).read_text())
         addresses = body["addresses"] if body["url"] == url else None

@@ -1,4 +1,4 @@
-"""``zonectl admin``: what needs the catalog's own credentials instead of a login."""
+"""``zonectl admin``: commands that need the catalog's own credentials instead of a login."""
 
 from __future__ import annotations
 

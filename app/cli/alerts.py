@@ -1,4 +1,4 @@
-"""``zonectl alerts``: what fires, what is about to and what has ended; ``silence | silences | unsilence``."""
+"""``zonectl alerts``: alerts that are pending, fire or have ended; ``silence | silences | unsilence``."""
 
 from __future__ import annotations
 
@@ -166,7 +166,7 @@ def _state(alert: AlertBody) -> str:
 
 
 def _silenced(words: Sequence[str]) -> tuple[str | None, Mapping[str, str]]:
-    """The name, and labels. Raises UsageError."""
+    """The name and the labels of the alerts to silence. Raises UsageError."""
     pairs = [word.partition("=") for word in words]
     names = [name for name, sign, _ in pairs if not sign]
     labels = {name: value for name, sign, value in pairs if sign}

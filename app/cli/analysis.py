@@ -1,5 +1,5 @@
 """Analysis of placements without a cluster: ``zonectl whatif`` compares candidate topologies, ``skew`` shows
-what a placement holds, ``transfers`` what a change moves, ``copies`` which copies disagree.
+the balance of a placement, ``transfers`` the moves of a change, ``copies`` the copies that disagree.
 """
 
 from __future__ import annotations
@@ -182,7 +182,7 @@ def transfers(
 
 
 def _print_transfers_json(plan: TransferPlan) -> None:
-    """A transfer a line, so that a large answer streams."""
+    """Print one transfer on a line, so that a large answer can be read as a stream."""
     names: list[str | None] = [*plan.nodes, None]  # NOBODY is -1, the last one
     total = plan.total
     columns = (total.donor, total.stealer, total.replicas, total.size)

@@ -1,4 +1,4 @@
-"""``zonectl audit``: who changed what, when, why and from where."""
+"""``zonectl audit``: changes, with their authors, times, reasons and origins."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""``zonectl check``: runs a script on a catalog in memory, with the server's own judge (``apply_command``).
+"""``zonectl check``: runs a script on a catalog in memory, by the server's own rules (``apply_command``).
 
-Statements are judged, not engines: what the replication engine cannot do yet is accepted here. Imports no
-server, no database, no etcd and no Spark, so that it answers at once.
+Statements are checked, not engines: a statement that the replication engine cannot carry out yet is accepted
+here. The module imports no server, no database, no etcd and no Spark, so that it answers at once.
 """
 
 from __future__ import annotations
@@ -84,7 +84,8 @@ def check(
 
 @dataclass(frozen=True, slots=True)
 class CheckedStatement:
-    """What a statement would do; ``error`` None means it is good. ``n`` is its 1-based number in the script."""
+    """A statement and its effect; ``error`` None means it is valid. ``n`` is its 1-based number in the
+    script."""
 
     n: int
     sql: str
@@ -115,7 +116,7 @@ class CheckedStatement:
 
 
 def living_nodes(path: Path | None) -> Topology:
-    """The nodes to check against. Raises UsageError for a file that is no topology."""
+    """The nodes for the check. Raises UsageError for a file that is no topology."""
     try:
         specs = default_topology(NODES_DEFAULT) if path is None else read_topology(path)
     except UpError as error:
@@ -124,7 +125,7 @@ def living_nodes(path: Path | None) -> Topology:
 
 
 def check_script(text: str, topology: Topology, *, continue_on_error: bool) -> Iterator[CheckedStatement]:
-    """The statements in their order, up to the first error unless told to go on.
+    """Yield the statements in order, up to the first error unless ``continue_on_error``.
 
     As the server does, a script is read whole first: without ``continue_on_error`` a statement that does not
     parse is the only one that is yielded, for none of the others would run.
@@ -154,7 +155,7 @@ def check_script(text: str, topology: Topology, *, continue_on_error: bool) -> I
 
 
 def _pieces(text: str) -> Iterator[tuple[str, Command | Query | ParseError]]:
-    """At least one, each with what it was understood as."""
+    """Yield the statements, at least one, each with the command or query that it was parsed as."""
     is_blank = True
     for read in read_each(text, OWN_TEXT):
         is_blank = False

@@ -1,7 +1,7 @@
 """SELECTs in a script for ``zonectl check``, answered from the catalog that the script has made so far.
 
-Nothing runs behind it, so views of partitions and members tell of zones that nobody has placed. Loaded only for
-a script that asks something: a query engine is not needed to judge DDL.
+No cluster is behind it: views of partitions and members show zones that are not placed. The module is loaded
+only for a script with a query, since DDL needs no query engine.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ KEYSPACE = Keyspace("check/")
 
 
 def answer(query: Query, catalog: CatalogSnapshot, topology: Topology) -> dict[str, Any]:
-    """``{"op": "rows", "rows"}`` of one SELECT. Raises StatementError."""
+    """Answer one SELECT with ``{"op": "rows", "rows"}``. Raises StatementError."""
     items = {}
     for node in topology:
         key = KEYSPACE.node(node.name)

@@ -1,4 +1,4 @@
-"""The client of the REST API: the commands' shell around its requests, a method a route. How it fails is in
+"""The client of the REST API for commands, with a method for each route. Its errors are in
 ``app.cli.problems``.
 """
 
@@ -64,7 +64,8 @@ ADOPT_TIMEOUT_S = 600.0
 # The server waits for the exchange.
 LOSS_TIMEOUT_S = 30.0
 GRACE_S = 1.0
-"""So much longer than the server is told an answer is waited for: it says more than that none came."""
+"""Seconds for which an answer is awaited beyond the time that the server is given: its own answer says more
+than a timeout."""
 
 
 def _whole(body: JsonObject) -> Any:
@@ -73,7 +74,7 @@ def _whole(body: JsonObject) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class Request(Generic[T]):
-    """``path`` is escaped and has the query. ``decode`` reads the JSON object of a success."""
+    """A request. ``path`` is escaped and has the query. ``decode`` reads the JSON object of a success."""
 
     method: str
     path: str
@@ -118,11 +119,11 @@ def _operation(name: str) -> str:
 
 
 READINESS: Request[JsonObject] = _get("/readyz")
-"""The body comes with 503, too, when the server is not ready."""
+"""Request for readiness. Its body also comes with 503, when the server is not ready."""
 
 
 def within(request: Request[T], timeout_s: float | None) -> Request[T]:
-    """Waits so many seconds for the answer, and says so; None: as long as its route takes."""
+    """The request with a time limit, which the server is given too; None: as long as its route takes."""
     if timeout_s is None:
         return request
     headers = {**request.headers, TIMEOUT_FIELD: f"{timeout_s:.3f}"}
@@ -133,7 +134,7 @@ class ApiClient:
     """One HTTP connection pool; safe to share between threads. Close it, or use it in a ``with``."""
 
     def __init__(self, address: Address, reason: str = "") -> None:
-        """``reason`` goes along with everything that is asked."""
+        """Open the pool. ``reason`` is sent with all requests."""
         self.address = address
         self._is_age_told = False
         # The environment's proxies are for the outside; a Zonekeeper is on this machine or near.
@@ -164,11 +165,11 @@ class ApiClient:
         return body
 
     def get_raw(self, path: str, timeout_s: float) -> httpx.Response:
-        """The answer as it comes, whatever its status. Raises httpx.HTTPError."""
+        """The response, whatever its status. Raises httpx.HTTPError."""
         return self._http.get(path, timeout=timeout_s)
 
     def send(self, request: Request[T]) -> T:
-        """Raises RequestError."""
+        """Send a request, and return its decoded answer. Raises RequestError."""
         response = self._answer(request)
         body = json_object(response)
         if body is None:
@@ -179,14 +180,14 @@ class ApiClient:
         raise ProblemError(ProblemDocument.from_body(response.status_code, body))
 
     def _tell_age(self, body: JsonObject) -> None:
-        """Once, to standard error: answers of a server that has lost its metastore are not of now."""
+        """Say once, on stderr, that the answers of a server which has lost its metastore are old."""
         since = body.get("metastore_silent_since")
         if since and not self._is_age_told:
             self._is_age_told = True
             say(f"As of {since}: the metastore has been silent since then.", out=sys.stderr)
 
     def _hint_of_https(self, error: httpx.TransportError) -> str:
-        """A port of HTTPS ends a connection that begins without TLS."""
+        """Hint for an error of a port of HTTPS, which ends a connection that begins without TLS."""
         url = self.address.url
         is_plain = url.startswith("http://") and isinstance(error, httpx.RemoteProtocolError)
         return f"; if the port is one of HTTPS, use https{url.removeprefix('http')}" if is_plain else ""
@@ -234,10 +235,10 @@ class ApiClient:
         plan_id: str | None = None,
         timeout_s: float = STATEMENT_TIMEOUT_S,
     ) -> Sequence[StatementOutcome]:
-        """The results of a script's statements; a refusal carries those before the refused one.
+        """Run a script, and return its statements' results; a refusal carries those before the refused one.
 
-        ``base_version``: only if the catalog is at it still, else CATALOG_VERSION_CONFLICT. ``plan_id``: only
-        if exactly this plan would come out still, else PLAN_CHANGED.
+        ``base_version``: only if the catalog is still at it, else CATALOG_VERSION_CONFLICT. ``plan_id``: only
+        if the plan would still be exactly this one, else PLAN_CHANGED.
         """
         headers = {} if base_version is None else {"If-Match": f'"{base_version}"'}
         body = {"sql": sql} | ({} if plan_id is None else {"plan_id": plan_id})
@@ -247,9 +248,9 @@ class ApiClient:
     def plan(
         self, files: Sequence[tuple[str, str]], *, prune: Sequence[str] = (), plan_id: str | None = None
     ) -> JsonObject:
-        """``files`` are names and texts; ``prune`` the zones, or patterns with ``*``, that may be dropped.
-        ``plan_id``: PLAN_CHANGED when another plan comes out, or none where there is nothing to change any
-        more."""
+        """Plan the changes for files. ``files`` are names and texts; ``prune`` the zones, or patterns with
+        ``*``, that may be dropped. ``plan_id``: PLAN_CHANGED when the plan is another one by now; no error
+        where there is nothing to change any more."""
         body: JsonObject = {
             "files": [{"name": name, "text": text} for name, text in files],
             "prune": list(prune),
@@ -266,7 +267,7 @@ class ApiClient:
         return self.send(_get(_zone(name)))
 
     def verify(self, name: str, body: Mapping[str, object]) -> VerifyBody:
-        """Reads copies, and changes nothing."""
+        """Compare copies by sample keys; changes nothing."""
         return self.send(_post(_zone(name, "/verify"), body))
 
     def partitions(self, name: str) -> Sequence[PartitionBody]:
@@ -276,20 +277,21 @@ class ApiClient:
         return self.send(_list("/api/v1/nodes", "nodes"))
 
     def metastore(self) -> MetastoreState:
-        """Whether catalog and metastore belong together."""
+        """Compare catalog and metastore."""
         return self.send(_get("/api/v1/metastore"))
 
     def adopt_metastore(self, shown: MetastoreState) -> AdoptionBody:
-        """``shown``: what ``metastore`` answered; SHOWN_STATE_CHANGED when it is not so any more."""
+        """Accept the state ``shown``, which ``metastore`` has returned; SHOWN_STATE_CHANGED when it has changed
+        since."""
         body = {"epoch": shown["epoch"], "kind": shown["kind"], "reason": shown["reason"]}
         return self.send(_post("/api/v1/metastore/adopt", body, ADOPT_TIMEOUT_S))
 
     def upgrade(self) -> UpgradeBody:
-        """What runs, of which versions, and what may be replaced next."""
+        """Running processes with their versions, and those that may be replaced next."""
         return self.send(_get("/api/v1/upgrade"))
 
     def finalise_upgrade(self) -> FinalisedBody:
-        """Brings the server's release level into force. UPGRADE_NOT_READY while an older build runs."""
+        """Bring the server's release level into force. UPGRADE_NOT_READY while an older build runs."""
         return self.send(_post("/api/v1/upgrade/finalise", {}, ADOPT_TIMEOUT_S))
 
     def recovery_states(self, name: str, numbers: Sequence[int] = ()) -> PartitionStates:
@@ -297,77 +299,78 @@ class ApiClient:
         return self.send(_get(_zone(name, "/recovery/states"), [("partition", number) for number in numbers]))
 
     def reset_partitions(self, name: str, body: Mapping[str, object]) -> Resets:
-        """A reset under way is asked for again by a repetition: harmless, and of no use."""
+        """Reset partitions. Repeating it while a reset is under way is harmless, and of no use."""
         return self.send(_post(_zone(name, "/recovery/reset"), body))
 
     def restart_partitions(self, name: str, body: Mapping[str, object]) -> Restarts:
         return self.send(_post(_zone(name, "/recovery/restart"), body))
 
     def reset_lost_partitions(self, name: str, confirm_dead: Sequence[str]) -> LossResets:
-        """Of a zone of store servers. A repetition finds nothing lost any more."""
+        """Reset lost partitions of a store zone. Repeating it changes nothing more."""
         body = {"confirm_dead": confirm_dead} if confirm_dead else {}
         return self.send(_post(_zone(name, "/recovery/reset-lost"), body, LOSS_TIMEOUT_S))
 
     def limits(self) -> JsonObject:
-        """How many partitions may move at once, and pauses."""
+        """Limits of moves, and pauses."""
         return self.send(_get("/api/v1/rebalance/limits"))
 
     def change_limits(self, change: Mapping[str, object]) -> JsonObject:
-        """Repeating it changes nothing more, but a pause begins anew."""
+        """Change limits. Repeating it changes nothing more, but a pause begins anew."""
         return self.send(Request("PATCH", "/api/v1/rebalance/limits", change))
 
     def operations(self, query: Sequence[tuple[str, str | int]]) -> Operations:
-        """The newest first; ``query`` has the filters and the page, as the route documents them."""
+        """List operations, newest first; ``query`` has the filters and the page, as the route documents
+        them."""
         return self.send(_get("/api/v1/operations", query))
 
     def operation(self, name: str, wait_timeout_s: float = 0, *, with_plan: bool = True) -> OperationDetail:
-        """With ``wait_timeout_s`` the answer comes when the operation is over, or after so long."""
+        """Read an operation; with ``wait_timeout_s`` once it is over, or after that time."""
         query: JsonObject = {} if with_plan else {"plan": "false"}
         query |= {"wait_timeout": round(wait_timeout_s, 3)} if wait_timeout_s else {}
         return self.send(_get(_operation(name), query, READ_TIMEOUT_S + wait_timeout_s))
 
     def act_on_operation(self, name: str, action: str, body: Mapping[str, object]) -> Any:
-        """The operation, or what the route of ``action`` documents. Repeating ``pause``, ``resume`` and
-        ``cancel`` changes nothing more; a second ``reverse`` is refused."""
+        """Act on an operation, and return it, or the answer that the route of ``action`` documents. Repeating
+        ``pause``, ``resume`` and ``cancel`` changes nothing more; a second ``reverse`` is refused."""
         return self.send(_post(f"{_operation(name)}/{action}", body))
 
     def alerts(self, state: str | None = None) -> Alerts:
-        """As the server that answers judges them; ``state``: only these, of ``resolved`` the last that
-        ended."""
+        """List alerts as the server that answers judges them; ``state``: only those in it; for ``resolved`` the
+        last that ended."""
         return self.send(_get("/api/v1/alerts", {} if state is None else {"state": state}))
 
     def silences(self) -> Sequence[SilenceBody]:
         return self.send(_list("/api/v1/alerts/silences", "silences"))
 
     def silence_alerts(self, body: Mapping[str, object]) -> SilenceBegun:
-        """Repeating it changes nothing more, but its time begins anew."""
+        """Begin a silence. Repeating it changes nothing more, but its time begins anew."""
         return self.send(_post("/api/v1/alerts/silences", body))
 
     def end_silence(self, silence_id: str) -> SilenceEnded:
-        """Repeating it changes nothing more."""
+        """End a silence. Repeating it changes nothing more."""
         return self.send(Request("DELETE", f"/api/v1/alerts/silences/{segment(silence_id)}"))
 
     def audit(self, query: Mapping[str, str | int]) -> AuditRecords:
-        """Who changed what, the newest first."""
+        """List changes with their authors, the newest first."""
         return self.send(_get("/api/v1/audit", query))
 
     def log_levels(self) -> LogLevels:
         return self.send(_get("/api/v1/log-levels"))
 
     def change_log_level(self, module: str, body: Mapping[str, object]) -> LevelChange:
-        """Repeating it changes nothing more, but its time begins anew."""
+        """Change a module's log level. Repeating it changes nothing more, but its time begins anew."""
         return self.send(Request("PUT", f"/api/v1/log-levels/{segment(module)}", body))
 
     def reset_log_level(self, module: str) -> LevelReset:
-        """Repeating it changes nothing more."""
+        """Reset a module's log level. Repeating it changes nothing more."""
         return self.send(Request("DELETE", f"/api/v1/log-levels/{segment(module)}"))
 
     def drain(self, node: str, body: Mapping[str, object]) -> DrainResult:
-        """Repeating it changes nothing more."""
+        """Drain a node. Repeating it changes nothing more."""
         return self.send(Request("PUT", f"/api/v1/nodes/{segment(node)}/drain", body))
 
     def undrain(self, node: str) -> DrainResult:
-        """Repeating it changes nothing more."""
+        """Return a node to service. Repeating it changes nothing more."""
         return self.send(Request("DELETE", f"/api/v1/nodes/{segment(node)}/drain"))
 
     def remove_node(self, node: str, body: Mapping[str, object]) -> NodeRemoval:
@@ -380,14 +383,14 @@ class ApiClient:
         return self.send(_get("/api/v1/whoami"))
 
     def tokens(self, everybody: bool = False) -> tuple[TokenBody, ...]:
-        """The newest first; ``everybody``: of all users."""
+        """List the caller's tokens, newest first; ``everybody``: those of all users."""
         return self.send(_list(f"/api/v1/tokens{'?all=true' if everybody else ''}", "tokens"))
 
     def create_token(self, lifetime_s: int | None, scope: str) -> NewToken:
         return self.send(_post("/api/v1/tokens", {"lifetime_s": lifetime_s, "scope": scope}))
 
     def revoke_token(self, token_id: str) -> TokenBody:
-        """Repeating it changes nothing more."""
+        """Revoke a token. Repeating it changes nothing more."""
         return self.send(Request("DELETE", f"/api/v1/tokens/{segment(token_id)}"))
 
     def create_console_link(self) -> ConsoleLink:
@@ -402,7 +405,7 @@ class ApiClient:
         terms: WriteTerms = ANY,
         timeout_s: float | None = None,
     ) -> PutResult:
-        """``value`` None: the key is deleted; one that does not exist stays so. Repeating it with the same
+        """Write a key. ``value`` None: delete it; a missing key is no error. Repeating it with the same
         operation id changes nothing more."""
         query = {"if_revision": terms.if_revision, "if_absent": "true" if terms.if_absent else None}
         stated = urlencode({name: each for name, each in query.items() if each is not None})
@@ -421,12 +424,12 @@ class ApiClient:
         options: Mapping[str, str | int] | None = None,
         timeout_s: float | None = None,
     ) -> GetResult:
-        """``options``: ``read``, ``at_revision``, ``at_time``, as the route documents them."""
+        """Read a key. ``options``: ``read``, ``at_revision``, ``at_time``, as the route documents them."""
         return self.send(within(_get(key_path(name, key), options or {}, DATA_TIMEOUT_S), timeout_s))
 
 
 def _doubt_of_certificate(error: BaseException) -> str | None:
-    """Why the server's certificate is not trusted; None: that is not why it failed."""
+    """Reason why the server's certificate is not trusted; None: the request failed for another reason."""
     cause: BaseException | None = error
     while cause is not None:
         if isinstance(cause, ssl.SSLCertVerificationError):
@@ -436,7 +439,7 @@ def _doubt_of_certificate(error: BaseException) -> str | None:
 
 
 def _credential(address: Address) -> dict[str, str]:
-    """Nothing without TLS, whatever is known."""
+    """Header with the address's credential; empty without TLS, even if there is a credential."""
     if not address.url.startswith("https://"):
         return {}
     if address.password is not None:
@@ -446,7 +449,7 @@ def _credential(address: Address) -> dict[str, str]:
 
 
 def _trusted(address: Address) -> ssl.SSLContext:
-    """Raises UsageError."""
+    """TLS context that trusts the address's authority. Raises UsageError."""
     if not address.url.startswith("https://"):
         # Trusts nobody, and costs nothing: reading the system's authorities takes longer than a request.
         return SharedContext(ssl.PROTOCOL_TLS_CLIENT)
@@ -457,7 +460,7 @@ def _trusted(address: Address) -> ssl.SSLContext:
 
 
 def _identity(reason: str) -> dict[str, str]:
-    """Who asks and why, for what is kept of changes: the user's name, where there is one."""
+    """Headers with the user's name, where there is one, and the reason, which records of changes keep."""
     headers = {"Zonekeeper-Via": "cli"}
     if reason:
         headers["Zonekeeper-Reason"] = quote(reason, errors="replace")

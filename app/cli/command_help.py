@@ -1,4 +1,4 @@
-"""How commands and their help are built: usage lines and types as other command lines write them."""
+"""Commands and their help, with usage lines and types as other command lines write them."""
 
 from __future__ import annotations
 
@@ -17,11 +17,12 @@ from typer.core import TyperCommand, TyperGroup
 
 _TYPE = re.compile(r"<([^<>]+)>")
 _KINDS = {"int": "N", "int range": "N", "float": "X", "float range": "X", "str": "TEXT"}
-"""What stands for a value whose option names none."""
+"""Metavars by type, for options that name none."""
 
 
 class HelpFormatter(BaseFormatter):
-    """Without Typer's marks: an argument is ZONE, not {ZONE} or ZONE <str>, a value N, not <int range>."""
+    """Formatter without Typer's marks: an argument is ZONE, not {ZONE} or ZONE <str>, a value N, not
+    <int range>."""
 
     def write_usage(self, prog: str, args: str = "", prefix: str | None = None) -> None:
         bare = re.sub(r"\{([^{}]+)\}", r"\1", args)
@@ -40,7 +41,7 @@ class Command(TyperCommand):
 
 
 class CommandGroup(TyperGroup):
-    """Its list has the first line of each command's help, whole."""
+    """Group of commands, whose list has the whole first line of each command's help."""
 
     context_class = _Context
 
@@ -71,8 +72,8 @@ class Commands(typer.Typer):
 
 
 def with_groups(function: Callable[..., int]) -> Callable[..., int]:
-    """The command of a function: a parameter that is a dataclass stands for the options that are its fields,
-    and those of ``api`` stand last."""
+    """Make a command of a function: a parameter that is a dataclass stands for its fields as options; those of
+    ``api`` come last."""
     signature = inspect.signature(function, eval_str=True)
     groups = {
         name: inspect.signature(each.annotation, eval_str=True).parameters
@@ -105,7 +106,7 @@ def _plain(first: str) -> str:
 
 
 def _limits(second: str) -> str:
-    """The default without brackets, and limits in words."""
+    """The second column of such a row: the default without brackets, and limits in words."""
     second = re.sub(r"default: \(([^()]*)\)", r"default: \1", second)
     second = re.sub(r"(\S+)<=x<=(\S+)(?=[];])", r"\1 to \2", second)
     return re.sub(r"x>=(\S+)(?=[];])", r"at least \1", second)

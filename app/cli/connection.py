@@ -1,4 +1,4 @@
-"""How commands ask the API: one connection, a refusal and the answer in the form that was asked for."""
+"""Connection of commands to the API; answers and refusals are printed in the format that was requested."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 class Api:
-    """Where a command asks, and the form in which it prints: the options that stand behind a command's own."""
+    """Server that a command asks, and the format in which it prints: the options after a command's own."""
 
     form: OutputFormat | ObjectFormat
     url: str | None
@@ -42,7 +42,8 @@ class Api:
 
     @contextmanager
     def client(self, reason: str = "") -> Iterator[ApiClient]:
-        """Closed at the end. A ProblemError in the block becomes a CliError that shows it as ``form`` says."""
+        """A client, closed at the end. A ProblemError in the block becomes a CliError that shows it as ``form``
+        says."""
         from app.cli.client import ApiClient
         from app.cli.problems import ProblemError, render_problem
 
@@ -53,14 +54,14 @@ class Api:
                 raise CliError(error.exit_code, render_problem(error.problem, self.output)) from error
 
     def show(self, objects: Sequence[Mapping[str, Any]], columns: Columns, title: str = "") -> None:
-        """A row an object; ``columns`` say how a table shows them."""
+        """Print a row for each object; ``columns`` say how a table shows them."""
         if self.is_table:
             print_table(objects, columns, title)
         else:
             print_objects(objects, self.output)
 
     def show_one(self, body: object, *lines: str) -> None:
-        """One object: as JSON, for people as ``lines``."""
+        """Print one object: as JSON, or for people as ``lines``."""
         if self.is_table:
             for line in lines:
                 say(line)
@@ -70,7 +71,7 @@ class Api:
 
 @dataclass(frozen=True, slots=True)
 class RowsApi(Api):
-    """Of a command that prints rows."""
+    """Options of a command that prints rows."""
 
     form: FormatOption = OutputFormat.TABLE
     url: UrlOption = None
@@ -79,7 +80,7 @@ class RowsApi(Api):
 
 @dataclass(frozen=True, slots=True)
 class ObjectApi(Api):
-    """Of a command that prints one object, so that there is no csv."""
+    """Options of a command that prints one object, and so has no csv."""
 
     form: ObjectFormatOption = ObjectFormat.TABLE
     url: UrlOption = None

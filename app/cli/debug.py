@@ -1,4 +1,4 @@
-"""``zonectl debug``: what others need to see of an installation to help with it."""
+"""``zonectl debug``: a bundle of what others need to see of an installation to help with it."""
 
 from __future__ import annotations
 

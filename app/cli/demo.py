@@ -1,7 +1,7 @@
-"""``zonectl demo``: the main job on a running installation. Every claim it prints is checked.
+"""``zonectl demo``: the main use on a running installation. Every claim that it prints is checked.
 
-Its script is one CREATE ZONE and one ALTER ZONE, run apart so that keys can be written in between; its load a
-thread that puts one new key after another for as long as a change runs.
+Its script is one CREATE ZONE and one ALTER ZONE, run separately so that keys can be written in between; its
+load is a thread that puts one new key after another while a change runs.
 """
 
 from __future__ import annotations
@@ -40,7 +40,8 @@ QUICKSTART = Path(__file__).with_name("quickstart.sql")
 
 @dataclass(frozen=True, slots=True)
 class DemoScript:
-    """Two statements and the zone's name, each as written in the file; ``replicas`` as the second asks."""
+    """Two statements and the zone's name, each as written in the file; ``replicas``: those that the second
+    sets."""
 
     zone: str
     create: str
@@ -49,7 +50,7 @@ class DemoScript:
 
 
 def read_demo_script(path: Path | None) -> DemoScript:
-    """Raises UsageError when the file is not one CREATE ZONE and one ALTER ZONE."""
+    """Read the demo's script. Raises UsageError when the file is not one CREATE ZONE and one ALTER ZONE."""
     source = path or QUICKSTART
     try:
         return parse_demo_script(source.read_text())
@@ -60,7 +61,7 @@ def read_demo_script(path: Path | None) -> DemoScript:
 
 
 def parse_demo_script(text: str) -> DemoScript:
-    """Raises ValueError that says what is expected."""
+    """Parse the demo's script. Raises ValueError, which says what is expected."""
     pieces = list(read_each(text, OWN_TEXT))
     for piece in pieces:
         if isinstance(piece.statement, ParseError):
@@ -81,7 +82,8 @@ PAUSE_S = 0.005
 
 
 class Writer:
-    """Use it in a ``with``. ``acknowledged`` holds exactly the puts that the server confirmed."""
+    """Writer of new keys, to be used in a ``with``. ``acknowledged`` holds exactly the puts that the server
+    confirmed."""
 
     def __init__(self, address: Address, zone: str) -> None:
         self.acknowledged: dict[str, str] = {}
@@ -97,7 +99,7 @@ class Writer:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Waits for the put that is under way."""
+        """End the thread, after the put that is under way."""
         self._ended.set()
         self._thread.join()
 
@@ -169,7 +171,7 @@ def demo(
 
 
 class DemoClock:
-    """Prints lines with the seconds since the demo's start."""
+    """Printer of lines with the seconds since the demo's start."""
 
     def __init__(self) -> None:
         self._started = time.monotonic()
@@ -183,7 +185,8 @@ class DemoClock:
 
 
 def _run(address: Address, script: DemoScript, *, keys: int, timeout_s: float) -> int:
-    """The exit code: 0 only if everything was as said. Raises CliError where it cannot go on."""
+    """Run the demo, and return its exit code: 0 only if all was as claimed. Raises CliError where it cannot go
+    on."""
     clock = DemoClock()
     with ApiClient(address) as client:
         _await_ready(client, clock)
@@ -225,7 +228,7 @@ def _run(address: Address, script: DemoScript, *, keys: int, timeout_s: float) -
 
 
 def _holds(is_so: Callable[[], bool], within_s: float) -> bool:
-    """False: it was not so within the time."""
+    """Wait until ``is_so``; False if the time is over before."""
     deadline = time.monotonic() + within_s
     while not is_so():
         if time.monotonic() > deadline:
@@ -235,7 +238,8 @@ def _holds(is_so: Callable[[], bool], within_s: float) -> bool:
 
 
 def _await_ready(client: ApiClient, clock: DemoClock) -> None:
-    """Catalog and metastore must answer; Spark gets a minute, and placement runs without it after that."""
+    """Wait until catalog and metastore answer, and up to a minute for Spark; without it placement runs
+    locally."""
     if not _holds(lambda: bool(client.readiness()["ready"]), READY_WAIT_S):
         ready = client.readiness()
         stores = f"catalog {ready.get('catalog')}, metastore {ready.get('metastore')}"
@@ -260,7 +264,7 @@ def _drop_leftover(client: ApiClient, clock: DemoClock, zone: str, timeout_s: fl
 
 
 def _create(client: ApiClient, clock: DemoClock, script: DemoScript, timeout_s: float) -> tuple[str, int]:
-    """The zone as the server named it, and the number of its partitions."""
+    """Create the zone, and return the server's name of it and the number of its partitions."""
     clock.say(_one_line(script.create))
     results = client.execute(script.create)
     progress = _converge(client, results, timeout_s)
@@ -270,7 +274,8 @@ def _create(client: ApiClient, clock: DemoClock, script: DemoScript, timeout_s: 
 
 
 def _await_nodes(client: ApiClient, clock: DemoClock, count: int) -> None:
-    """More replicas than nodes would converge on fewer: not what is to be shown. Raises CliError (1)."""
+    """Wait for as many nodes as a partition is to have replicas: fewer would converge, and show less than the
+    demo is for. Raises CliError (1)."""
 
     def alive() -> list[str]:
         return [node["name"] for node in client.nodes() if node["alive"]]
@@ -281,7 +286,8 @@ def _await_nodes(client: ApiClient, clock: DemoClock, count: int) -> None:
 
 
 def _converge(client: ApiClient, results: Sequence[StatementOutcome], timeout_s: float) -> FollowProgress:
-    """Progress of the last zone. Raises CliError (4) when time runs out."""
+    """Wait until the zones have converged, and return the progress of the last. Raises CliError (4) when time
+    runs out."""
     changes = touched_zones(results)
     outcome = follow(client, changes, timeout_s=timeout_s)
     if not outcome.converged:
@@ -290,7 +296,8 @@ def _converge(client: ApiClient, results: Sequence[StatementOutcome], timeout_s:
 
 
 def find_complaints(partitions: Sequence[PartitionBody], count: int, replicas: int) -> list[str]:
-    """What is not as said: the number of partitions, their stable replicas, moves left over, members down."""
+    """Complaints about partitions: a wrong number of them or of stable replicas, moves left over, members
+    down."""
     complaints = [] if len(partitions) == count else [f"{len(partitions)} partitions instead of {count}"]
     for partition in partitions:
         name = f"partition {partition['partition']}"
@@ -307,7 +314,8 @@ def find_complaints(partitions: Sequence[PartitionBody], count: int, replicas: i
 def _bulk_complaints(
     client: ApiClient, clock: DemoClock, written: Mapping[str, str], timeout_s: float
 ) -> list[str]:
-    """A zone whose copies are kept in one process on each node: more than these could run members for."""
+    """Check a zone of store servers, one process on each node, with more copies than nodes could run members
+    for; returns the complaints."""
     keeping = [node for node in client.nodes() if node["alive"] and BULK_PROFILE in node["profiles"]]
     if len(keeping) < BULK_REPLICAS:
         clock.say(f"no zone of store servers: fewer than {BULK_REPLICAS} nodes have the profile {BULK_PROFILE}")

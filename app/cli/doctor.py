@@ -1,4 +1,4 @@
-"""``zonectl doctor``: what is wrong, and what to do about it."""
+"""``zonectl doctor``: a check of an installation, with actions against what is wrong."""
 
 from __future__ import annotations
 
@@ -78,12 +78,12 @@ def doctor(
 
 
 def _shortened(value: str) -> str:
-    """For a column: what has to be done about a check comes with the whole value."""
+    """Shorten a value for its column; the action for a check is printed with the whole value."""
     return value if len(value) <= VALUE_CHARACTERS else f"{value[: VALUE_CHARACTERS - 1]}…"
 
 
 def find_target(url: str | None, data_dir: Path, stack: ExitStack) -> Target:
-    """Whatever of the installation can be found; ``stack`` closes it. Raises UsageError."""
+    """Find as much of the installation as can be reached; ``stack`` closes it. Raises UsageError."""
     from app.cli.address import find_address
     from app.cli.client import ApiClient
     from app.configuration.local_server import local_server
@@ -104,7 +104,7 @@ def find_target(url: str | None, data_dir: Path, stack: ExitStack) -> Target:
 
 
 def _selected(client: ApiClient, sql: str) -> Mapping[str, Any]:
-    """The outcome of a SELECT. Raises RuntimeError when refused, and OSError where asking again may help."""
+    """The outcome of a SELECT. Raises RuntimeError when it is refused, and OSError where a retry may help."""
     from app.cli.problems import RequestError, may_pass
 
     try:

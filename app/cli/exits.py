@@ -1,4 +1,4 @@
-"""How a command ends: exit codes, and the one exception that carries one."""
+"""Exit codes of commands, and the one exception that carries an exit code."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from enum import IntEnum
 
 
 class ExitCode(IntEnum):
-    """What scripts may rely on. Written in ``zonectl --help``."""
+    """Exit codes that scripts may rely on; ``zonectl --help`` lists them."""
 
     OK = 0
     FAILED = 1
@@ -26,7 +26,7 @@ class ExitCode(IntEnum):
 
 
 class CliError(Exception):
-    """Ends a command: ``str(error)`` goes to stderr as it is, ``exit_code`` to the shell."""
+    """End of a command: ``str(error)`` goes to stderr as it is, ``exit_code`` to the shell."""
 
     def __init__(self, exit_code: ExitCode, message: str) -> None:
         super().__init__(message)
@@ -34,7 +34,7 @@ class CliError(Exception):
 
 
 class UsageError(CliError):
-    """What the parser of options cannot see: options that exclude each other, files that hold nonsense."""
+    """Wrong usage that the parser of options cannot see: options that exclude each other, invalid files."""
 
     def __init__(self, message: str) -> None:
         super().__init__(ExitCode.USAGE, message)

@@ -1,5 +1,5 @@
-"""Following what was asked for until it is done: the one loop, and where its progress is shown. The server may
-restart meanwhile: that is said once, and asking goes on.
+"""Following a change until it is done: the one loop, and the views of its progress. The server may restart
+meanwhile: the command says so once, and goes on asking.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class FollowedChange:
-    """A zone as of a catalog version: what is followed."""
+    """A zone as of a catalog version, which is followed."""
 
     zone_id: int
     zone: str
@@ -41,7 +41,7 @@ class FollowedChange:
 
 @dataclass(frozen=True, slots=True)
 class FollowProgress:
-    """Partitions of one zone; ``causes`` says why some wait: (cause, partitions)."""
+    """Counts of one zone's partitions; ``causes``: those for which some wait, as (cause, partitions)."""
 
     zone: str
     converged: bool
@@ -52,7 +52,7 @@ class FollowProgress:
     causes: tuple[tuple[str, int], ...] = ()
     engine: str | None = None
     copies: tuple[int, int] | None = None
-    """Of a store zone: those in sync, and all that it is to have."""
+    """Copies of a store zone that are in sync, and all that it is to have."""
 
     @classmethod
     def from_body(cls, zone: str, body: Mapping[str, Any]) -> FollowProgress:
@@ -70,17 +70,17 @@ class FollowProgress:
         )
 
     def counts(self) -> str:
-        """``5/8 done, 2 moving, 1 waiting``, and of a store zone ``, 20/24 copies in sync``."""
+        """The counts as ``5/8 done, 2 moving, 1 waiting``, for a store zone with ``, 20/24 copies in sync``."""
         copies = ", {}/{} copies in sync".format(*self.copies) if self.copies is not None else ""
         return f"{self.done}/{self.total} done, {self.moving} moving, {self.waiting} waiting{copies}"
 
     def reasons(self) -> str:
-        """``NODE_DOWN: n3 (1); ...``, what is ordinary in words; empty when nothing waits."""
+        """The causes as ``NODE_DOWN: n3 (1); ...``, ordinary ones in words; empty when nothing waits."""
         return "; ".join(f"{in_words(cause)} ({partitions})" for cause, partitions in self.causes)
 
 
 def say_pages(causes: Iterable[str]) -> None:
-    """Where the causes that were shown are explained: one line, in their order; none where nothing waits."""
+    """Print a line with the pages that explain the causes, in their order; none where nothing waits."""
     pages = [page for page in dict.fromkeys(map(anchor, causes)) if page]
     if pages:
         rest = " and others" if len(pages) > PAGES_MAX else ""
@@ -88,7 +88,7 @@ def say_pages(causes: Iterable[str]) -> None:
 
 
 class ProgressView(AbstractContextManager["ProgressView"], Protocol):
-    """Where progress is shown; a view ignores what it has shown already."""
+    """View of progress; it ignores what it has shown already."""
 
     def __enter__(self) -> Self: ...
 
@@ -100,7 +100,7 @@ class ProgressView(AbstractContextManager["ProgressView"], Protocol):
 
 
 def choose_view(out: TextIO | None = None) -> ProgressView:
-    """On stderr. Bars need a terminal; a log file gets lines."""
+    """Choose the view for stderr: bars on a terminal, lines in a log file."""
     stream = out or sys.stderr
     if not stream.isatty():
         return LineView(stream)
@@ -110,7 +110,7 @@ def choose_view(out: TextIO | None = None) -> ProgressView:
 
 
 class LineView:
-    """A line whenever the counts or the causes of a zone change."""
+    """View with a line whenever the counts or the causes of a zone change."""
 
     def __init__(self, out: TextIO | None = None) -> None:
         self._out = out or sys.stderr
@@ -128,7 +128,7 @@ class LineView:
         self.line(f"{change.zone}: {state}, {progress.counts()}{reasons}", change.zone_id)
 
     def line(self, text: str, subject: int = 0) -> None:
-        """Shown unless it is the subject's line already."""
+        """Print the line unless it is the subject's latest."""
         if self._shown.get(subject) != text:
             self._shown[subject] = text
             self.note(text)
@@ -138,7 +138,7 @@ class LineView:
 
 
 class BarView:
-    """A bar a zone: partitions done of all, what moves, what waits and why."""
+    """View with a bar for each zone: partitions done, moving and waiting, with the causes."""
 
     def __init__(self, console: Console) -> None:
         from rich.markup import escape
@@ -192,11 +192,12 @@ def watch(
     pause_s: float = POLL_S,
     must_answer: bool = False,
 ) -> bool:
-    """Asks until an answer ``is_done``, which shows it, too; False, and ``late``, when the time limit passed.
+    """Ask until an answer ``is_done``, which also shows it. When the time limit has passed ``late`` is shown,
+    and the result is False.
 
-    ``ask`` gets the seconds that are left (``inf`` without a limit). ``pause_s`` is between two answers.
-    ``must_answer``: nobody at the address is an error while no answer has come. Raises RequestError for what
-    cannot pass.
+    ``ask`` gets the seconds that are left (``inf`` without a limit). ``pause_s``: the time between two answers.
+    ``must_answer``: before the first answer it is an error that no server answers at the address. Raises
+    RequestError for errors that do not pass by themselves.
     """
     deadline = math.inf if timeout_s is None else time.monotonic() + timeout_s
     away = False
@@ -232,7 +233,7 @@ def _brief(error: RequestError) -> str:
 
 @dataclass(frozen=True, slots=True)
 class FollowOutcome:
-    """``last`` holds the newest progress by zone id."""
+    """Outcome of following changes; ``last`` holds the newest progress by zone id."""
 
     converged: bool
     last: Mapping[int, FollowProgress] = field(default_factory=dict)
@@ -245,7 +246,7 @@ class FollowOutcome:
 def follow(
     client: ApiClient, changes: Sequence[FollowedChange], *, timeout_s: float | None = None
 ) -> FollowOutcome:
-    """Returns when every change has converged or the time limit passed. Raises ProblemError (4xx)."""
+    """Follow changes until all have converged or the time limit passed. Raises ProblemError (4xx)."""
     last: dict[int, FollowProgress] = {}
 
     def ask(_: float) -> None:
@@ -263,7 +264,7 @@ def follow(
 
 
 def touched_zones(results: Sequence[StatementOutcome]) -> tuple[FollowedChange, ...]:
-    """The last change of each zone, in the order in which the script first names them."""
+    """The last change of each zone, in the order in which the script first names the zones."""
     last: dict[int, FollowedChange] = {}
     for result in results:
         zone_id, version = result.get("zone_id"), result.get("catalog_version")

@@ -1,4 +1,4 @@
-"""``zonectl health``: whether one process of an installation does its work, for whoever supervises it."""
+"""``zonectl health``: a check that one process of an installation does its work, for its supervisor."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def port(address: Annotated[str, argument("HOST:PORT", "Address that a process l
 
 
 def _address(text: str) -> tuple[str, int]:
-    """Raises UsageError."""
+    """Host and port of an address. Raises UsageError."""
     try:
         parts = urlsplit(f"//{text}")
         if parts.hostname and parts.port:
@@ -110,7 +110,7 @@ def _result(fault: str) -> int:
 
 
 def _key_result(settings: Settings, key_of: Callable[[Keyspace], str]) -> int:
-    """Healthy while the key is there."""
+    """Exit code of a check that a process has its key in the metastore."""
     from app.bootstrap.stores import open_metastore
     from rebalance.core.keyspace.keys import Keyspace
     from rebalance.ports.metastore import MetastoreError

@@ -1,7 +1,7 @@
 """``zonectl kv``: one key of a zone, to see that data stays what and where it should be.
 
-The next write of a key abandons writes of earlier commands whose outcome nobody was told. They are in a file of
-the user's own, beside the contexts. It is a help, not a record: what cannot be read there is as if it were not.
+The next write of a key abandons writes of earlier commands whose outcome is unknown. They are listed in a file
+of the user's own, beside the contexts. The file is only a help: if it cannot be read, no writes are abandoned.
 """
 
 from __future__ import annotations
@@ -34,20 +34,20 @@ if TYPE_CHECKING:
 
 FILE_NAME = "given-up-writes.json"
 KEPT_S = 900.0
-"""For so long a store zone keeps operation ids, and groups for less."""
+"""Time for which a store zone keeps operation ids; groups keep them for less."""
 
 Writes = dict[str, dict[str, float]]
-"""By place: the time (UTC, seconds) of each operation id."""
+"""Operation ids by place, each with its time (UTC, seconds)."""
 
 
 class GivenUpWrites:
-    """Of one key at one server."""
+    """Writes of one key at one server that were given up with an unknown outcome."""
 
     def __init__(self, url: str, zone: str, key: str) -> None:
         self._place = json.dumps([origin_of(url), zone, key])
 
     def of(self, but: str) -> tuple[str, ...]:
-        """The newest, oldest first, without ``but``, which is being sent again."""
+        """The newest operation ids, oldest first, without ``but``, which is being sent again."""
         ids = [operation for operation in _read().get(self._place, {}) if operation != but]
         return tuple(ids[-ABANDONED_MAX:])
 
@@ -71,7 +71,7 @@ def _file() -> Path:
 
 
 def _read() -> Writes:
-    """Those that may still matter."""
+    """Read the writes that may still be applied."""
     now = time.time()
     try:
         body = json.loads(_file().read_text())
@@ -116,7 +116,7 @@ TimeoutOption = Annotated[
 
 @dataclass(frozen=True, slots=True)
 class WriteTermsOptions:
-    """When a write is carried out, and for how long its outcome is waited for."""
+    """Conditions of a write, and the time for which its outcome is awaited."""
 
     operation_id: Annotated[
         str | None,
@@ -274,7 +274,7 @@ def _stdin_text() -> str:
 
 
 def _show(api: Api, answer: GetResult | PutResult) -> None:
-    """One row; as JSON the object itself."""
+    """Print one row; as JSON the object itself."""
     if api.output in (OutputFormat.TABLE, OutputFormat.CSV):
         api.show([answer], {name: name for name in answer})
     else:

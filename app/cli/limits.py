@@ -1,4 +1,4 @@
-"""Limits of moves, and pauses: read from what was typed, and printed."""
+"""Limits of moves, and pauses: read from options, and printed."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def print_limits(limits: JsonObject, form: OutputFormat) -> None:
 
 
 def _rows(limits: JsonObject) -> Iterator[tuple[str, str, str]]:
-    """Caps always; of all other limits those that are set."""
+    """Yield the rows of all caps, and of the other limits those that are set."""
     for option in LIMIT_OPTIONS:
         value: Any = limits.get(option.name, option.unset)
         if option.kind is LimitKind.WINDOWS:
@@ -43,7 +43,8 @@ def _text(kind: LimitKind, value: int | bool | None) -> str:
 
 
 def _waiting_lines(limits: JsonObject) -> list[str]:
-    """Nothing where nobody has set the time of automatic resets: it matters only where it was changed."""
+    """Line with the nodes that do not keep to a changed time of automatic resets yet; none where it was not
+    changed."""
     nodes = limits.get("ha_reset_waits_for")
     if not nodes or limits.get("ha_reset_s") is None:
         return []
@@ -53,13 +54,13 @@ def _waiting_lines(limits: JsonObject) -> list[str]:
 
 
 def pause_lines(limits: JsonObject) -> list[str]:
-    """``paused by alice since ...: new disks, until ...``: one line a pause."""
+    """A line for each pause: ``paused by alice since ...: new disks, until ...``."""
     lines = [f"paused {_pause_text(limits['pause'])}"] if limits["pause"] else []
     return lines + [f"zone {pause['zone']} paused {_pause_text(pause)}" for pause in limits["zone_pauses"]]
 
 
 def summary(limits: JsonObject) -> list[str]:
-    """What ``zonectl status`` says of limits; nothing where none is set."""
+    """Lines of ``zonectl status`` about limits; none where no limit is set."""
     caps = ", ".join(f"{name} {limits[name]}" for name in (*CAPS, *RATES) if limits.get(name) is not None)
     lines = [f"limits of moves: {caps}"] if caps else []
     lines += [
@@ -86,7 +87,7 @@ NONE = "none"
 
 
 def limits_request(given: Mapping[str, Any]) -> JsonObject:
-    """The body of a change, from flags by the names of their limits: what is given, and nothing else. Raises
+    """The body of a change, from flags by the names of their limits, with only those that are given. Raises
     UsageError."""
     flags = {option: given[option.name] for option in LIMIT_OPTIONS}
     return {option.name: _value(option, flag) for option, flag in flags.items() if flag not in (None, [])}
@@ -106,14 +107,14 @@ def _value(option: LimitOption, flag: Any) -> object:
 
 
 def number_of(text: str, flag: str) -> int:
-    """Raises UsageError."""
+    """Read a whole number from 1 on. Raises UsageError."""
     if not text.isascii() or not text.isdigit() or int(text) < 1:
         raise UsageError(f"{flag} is a whole number from 1 on, or none, not {text!r}; `pause` stops all moves")
     return int(text)
 
 
 def windows_of(texts: Sequence[str]) -> list[str]:
-    """Windows as they are stored; ``none`` alone removes all. Raises UsageError."""
+    """Read windows, in the form in which they are stored; ``none`` alone removes all. Raises UsageError."""
     if [text.lower() for text in texts] == [NONE]:
         return []
     try:
@@ -123,7 +124,7 @@ def windows_of(texts: Sequence[str]) -> list[str]:
 
 
 def bytes_of(text: str, flag: str) -> int:
-    """``50MiB`` is 52428800, ``50MB`` 50000000. Raises UsageError."""
+    """Read a size: ``50MiB`` is 52428800, ``50MB`` 50000000. Raises UsageError."""
     match = _SIZE.fullmatch(text.strip())
     size = round(float(match[1]) * _SIZES[match[2].lower().removesuffix("b")]) if match else 0
     if size < 1:
@@ -132,7 +133,7 @@ def bytes_of(text: str, flag: str) -> int:
 
 
 def seconds_of(text: str, flag: str = "--for") -> int:
-    """``1h30m`` is 5400. Raises UsageError."""
+    """Read a time in seconds: ``1h30m`` is 5400. Raises UsageError."""
     match = _TIME.fullmatch(text.strip().lower())
     parts = [part for part in match.groups() if part] if match else []
     seconds = sum(int(part[:-1]) * _UNITS_S[part[-1]] for part in parts)
@@ -161,7 +162,7 @@ def paused(zone: str | None, pause: JsonObject | None) -> JsonObject:
 
 
 def show_limits(api: Api, change: Mapping[str, object]) -> int:
-    """The limits after ``change``; empty: as they are. Raises CliError."""
+    """Print the limits, after ``change`` if it is not empty. Raises CliError."""
     with api.client() as client:
         limits = client.change_limits(change) if change else client.limits()
     print_limits(limits, api.output)

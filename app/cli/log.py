@@ -1,4 +1,4 @@
-"""``zonectl log``: what the processes of an installation write into their logs."""
+"""``zonectl log``: the log levels of the processes of an installation."""
 
 from __future__ import annotations
 

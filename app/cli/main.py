@@ -1,9 +1,9 @@
 """``zonectl``: the command line.
 
-The table below names every command with its line of help. The module of a command is imported when the command
-runs or is asked for its own help, so that ``zonectl --help`` answers at once.
+The table below lists all commands with a line of help each. The module of a command is imported when the
+command runs or prints its own help, so that ``zonectl --help`` answers at once.
 
-Former commands, options and environment variables are named with what is there instead, for one release.
+For one release, former commands, options and environment variables are reported with their replacements.
 """
 
 from __future__ import annotations
@@ -69,14 +69,14 @@ COMMANDS = {
     },
 }
 FORMER_COMMANDS = {"simulate": "it is `python -m simulator` in a checkout of the source now"}
-"""Those of the release before, and what is there instead."""
+"""Commands of the previous release, with their replacements."""
 FORMER_OPTIONS = {"--json": ("--format", "--format json"), "--server": ("--url", "--url")}
-"""The same of options: the one that a command has now, and how it is typed."""
+"""Options of the previous release, with the one that replaces each, and how that is typed."""
 CLICK_USAGE_CODE = 2
 
 
 class LazyCommands(MutableMapping[str, Any]):
-    """The commands by name, in the order of the table; a command is built when it is first looked up."""
+    """Commands by name, in the order of the table; a command is built when it is first looked up."""
 
     def __init__(self) -> None:
         self._modules = {name: module for part in COMMANDS.values() for name, (module, _) in part.items()}
@@ -174,7 +174,7 @@ def run() -> None:
 
 
 def main(arguments: list[str]) -> int:
-    """Runs one command line and returns its exit code; everything that ends it early is one line on stderr."""
+    """Run one command line and return its exit code; an error is one line on stderr."""
     try:
         _check_texts(arguments)
         if arguments and arguments[0] in FORMER_COMMANDS:
@@ -196,7 +196,7 @@ def main(arguments: list[str]) -> int:
 
 
 def _check_texts(arguments: list[str]) -> None:
-    """Bytes that are no text are refused before anything is done. Raises UsageError."""
+    """Refuse bytes that are no text before anything is done. Raises UsageError."""
     variables = {name: value for name, value in os.environ.items() if name.startswith("ZONEKEEPER_")}
     for name, text in (*((f"argument {n}", text) for n, text in enumerate(arguments, 1)), *variables.items()):
         try:
@@ -206,7 +206,7 @@ def _check_texts(arguments: list[str]) -> None:
 
 
 def _warn_of_variables(arguments: list[str]) -> None:
-    """An exported variable that earlier releases read is not passed over in silence."""
+    """Warn of exported variables that only earlier releases read."""
     if not any(name.startswith("ZONEKEEPER_") for name in os.environ):
         return
 
@@ -216,13 +216,14 @@ def _warn_of_variables(arguments: list[str]) -> None:
 
 @cache
 def _command() -> Callable[..., Any]:
-    """Of ``app``, for every command line of this process: to build it takes longer than most lines run."""
+    """The command of ``app``, kept for all command lines of this process: most run in less time than it takes
+    to build."""
     return typer.main.get_command(app)
 
 
 def _flush() -> None:
-    """The reader may have left (as ``| head`` does), the terminal may be closed: then nothing more is written,
-    not even by the interpreter's own flush at exit."""
+    """Flush stdout. If its reader has left (as ``| head`` does), or the terminal is closed, nothing more is
+    written, not even by the interpreter's own flush at exit."""
     try:
         sys.stdout.flush()
     except OSError:
@@ -246,7 +247,7 @@ def _usage(error: typer.TyperException) -> int:
 
 
 def _typed_now(error: typer.TyperException) -> str:
-    """Where an option of the release before is typed, and the command has another for it; else empty."""
+    """Hint for an option of the previous release that the command has replaced; else empty."""
     former = getattr(error, "option_name", "")
     name, typed = FORMER_OPTIONS.get(former, ("", ""))
     context = getattr(error, "ctx", None)
@@ -260,8 +261,8 @@ PREFIX = "ZONEKEEPER_"
 def former_variables(
     command: Any, arguments: Sequence[str], environment: Mapping[str, str]
 ) -> Iterator[tuple[str, str]]:
-    """Those that are set and belong to an option of the command which ``arguments`` name, with what to type
-    instead; not of an option that is typed. ``command``: ``zonectl`` itself."""
+    """Yield the variables that are set and belonged to an option of the command that ``arguments`` name, with
+    what to type instead; not for an option that is typed. ``command``: ``zonectl`` itself."""
     present = {name for name in environment if name.startswith(PREFIX)}
     if not present:
         return

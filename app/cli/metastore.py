@@ -1,4 +1,4 @@
-"""``zonectl metastore``: what to do when etcd or the catalog was restored from a backup."""
+"""``zonectl metastore``: commands for when etcd or the catalog was restored from a backup."""
 
 from __future__ import annotations
 

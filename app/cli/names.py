@@ -1,4 +1,4 @@
-"""Zone names on the command line follow SQL, and so do those in addresses."""
+"""Zone names on the command line, which follow SQL, as those in addresses do."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""``zonectl node``: a data node; ``drain | undrain | can-stop`` take one out of service in order,
-``remove`` one that is gone."""
+"""``zonectl node``: a data node; ``drain | undrain | can-stop`` take one out of service and back, ``remove``
+removes one that is gone."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ NameArgument = Annotated[str, argument("NAME", "Node name, as listed by `zonectl
 
 @dataclass(frozen=True, slots=True)
 class NodeOptions:
-    """The node itself: each is a setting ``node_...``."""
+    """Options of the node itself: each is a setting ``node_...``."""
 
     name: Annotated[
         str | None, of_node("--name", "Unique name of at most 63 letters, digits, '_', '.' and '-'.")
@@ -273,7 +273,7 @@ def _print_losses(api: Api, losses: Sequence[LossBody]) -> None:
 
 
 def _to_move(removal: NodeRemoval) -> str:
-    """``7 replicas of ORDERS, PEOPLE are made anew on other nodes``."""
+    """Replicas to be rebuilt: ``7 replicas of ORDERS, PEOPLE to be rebuilt on other nodes``."""
     zones = removal["zones"]
     if not zones:
         return "no zone needs it"
@@ -282,7 +282,8 @@ def _to_move(removal: NodeRemoval) -> str:
 
 
 def _is_empty(drained: DrainResult) -> bool:
-    """Who does not see all zones is told no numbers, but whether the node holds anything yet."""
+    """True if the node holds nothing any more. A user who may not see all zones gets no counts, but the drain's
+    state."""
     if drained["members"] is not None:
         return not (drained["members"] or drained["copies"])
     drain = drained.get("drain")
@@ -290,7 +291,7 @@ def _is_empty(drained: DrainResult) -> bool:
 
 
 def _held(node: DrainResult | CanStop) -> str:
-    """``7 members``, and ``, 256 copies`` where it has some of store zones."""
+    """Members and copies of a node: ``7 members``, with ``, 256 copies`` where it has some of store zones."""
     copies = node["copies"]
     if node["members"] is None:
         return "replicas"

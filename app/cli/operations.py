@@ -1,4 +1,4 @@
-"""``zonectl operations``: every change that moves data, how far it is, and what can be done about it."""
+"""``zonectl operations``: all changes that move data, with their progress, and the control of them."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def title(operation: OperationBody) -> str:
 
 
 def _state(operation: OperationBody) -> str:
-    """One that was stopped may still complete moves in progress."""
+    """State of an operation; one that was stopped may still be completing moves in progress."""
     ending = operation["state"] in ("CANCELLED", "FAILED") and not operation["over"]
     return f"{operation['state']}, ending" if ending else str(operation["state"])
 
@@ -137,7 +137,7 @@ def reverse_line(answer: ReverseAnswer) -> Sequence[str]:
 
 
 def cancelled_lines(answer: PartitionsCancelled) -> Sequence[str]:
-    """What becomes of which partitions."""
+    """Lines with the fates of partitions whose moves were cancelled."""
     name = answer["operation_id"]
     fates = {
         "stay in place": answer["given_up"],
@@ -156,7 +156,7 @@ def _numbers(numbers: Sequence[int], count: int) -> str:
 
 
 LONG_POLL_S = 2.0
-"""The server answers a question after so long, so that progress is shown as often."""
+"""Seconds after which the server answers a question, so that progress is shown as often."""
 
 app = group()
 IdArgument = Annotated[str, argument("ID", "Operation ID, for example 3-1834.")]
@@ -378,7 +378,8 @@ def _act(
     request: JsonObject,
     lines_of: Callable[[Any], Sequence[str]] | None = None,
 ) -> int:
-    """``lines_of``: the text of an answer that is not the operation itself."""
+    """Act on an operation, and print the answer. ``lines_of``: text for an answer that is not the operation
+    itself."""
     with api.client() as client:
         answer = client.act_on_operation(name, action, request)
     if lines_of is None:
@@ -389,7 +390,7 @@ def _act(
 
 
 def _show(api: Api, operation: OperationDetail) -> None:
-    """For people a few lines, then what waits and the plan as tables."""
+    """Print an operation: for people a few lines, then the waits and the plan as tables."""
     api.show_one(operation, *operation_lines(operation))
     if api.is_table:
         print_waiting_and_plan(operation)

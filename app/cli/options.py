@@ -31,7 +31,7 @@ class OutputFormat(StrEnum):
 
 
 class ObjectFormat(StrEnum):
-    """Of commands that print one object, which csv has no rows for."""
+    """Formats of commands that print one object, which csv has no rows for."""
 
     TABLE = "table"
     JSON = "json"
@@ -47,11 +47,11 @@ def option(
     default: str = "",
     **more: Any,
 ) -> Any:
-    """The declaration of an option. ``flags`` are separated by blanks.
+    """Declare an option. ``flags`` are separated by blanks.
 
-    ``env``: its environment variable. Only ``setting`` gives one: what a command does, it does because somebody
-    has typed it.
-    ``default``: what its help names as the default. ``more``: as ``typer.Option`` takes it, as ``min``.
+    ``env``: its environment variable. Only ``setting`` gives one, so that the environment never decides what a
+    command does.
+    ``default``: the default that its help names. ``more``: arguments of ``typer.Option``, such as ``min``.
     """
     if default:
         more["show_default"] = default
@@ -59,8 +59,8 @@ def option(
 
 
 def setting(flags: str, summary: str, metavar: str | None = None, *, of: str = "", **more: Any) -> Any:
-    """An option that is a setting of a connection or of a process, which `ZONEKEEPER_...` sets, too: ``of`` and
-    the first long flag make its name, where ``env`` does not."""
+    """Declare an option that is a setting of a connection or of a process, and so has a variable
+    `ZONEKEEPER_...`: ``of`` and the first long flag make its name, unless ``env`` gives it."""
     long = next(flag for flag in flags.split() if flag.startswith("--")).partition("/")[0]
     name = f"ZONEKEEPER_{of}{long.removeprefix('--').replace('-', '_').upper()}"
     return option(flags, summary, metavar, **{"env": name, **more})
@@ -71,7 +71,7 @@ def argument(metavar: str, summary: str, **more: Any) -> Any:
 
 
 def group(summary: str | None = None, **more: Any) -> Commands:
-    """An app of several commands. Without a ``summary`` its callback has the help."""
+    """Make an app of several commands. Without a ``summary`` its callback has the help."""
     return Commands(**({} if summary is None else {"help": summary, "no_args_is_help": True}), **more)
 
 
@@ -135,13 +135,13 @@ SparkOption = Annotated[str | None, setting("--spark-master", "Spark master.", "
 
 @dataclass(frozen=True, slots=True)
 class AuditNote:
-    """Why a change is made, and who makes it."""
+    """Reason and author of a change."""
 
     reason: ReasonOption = ""
     by: ByOption = None
 
     def body(self) -> dict[str, Any]:
-        """With the user's name where none is given. Raises UsageError."""
+        """The fields of a request, with the user's name where none is given. Raises UsageError."""
         return {"by": asker(self.by), "reason": self.reason}
 
     def given(self) -> dict[str, Any]:
@@ -150,7 +150,7 @@ class AuditNote:
 
 @dataclass(frozen=True, slots=True)
 class ApiOptions:
-    """How the API is served."""
+    """Options of a server of the API."""
 
     host: Annotated[str | None, setting("--host", "Address the API listens on.", default="127.0.0.1")] = None
     port: Annotated[
@@ -166,7 +166,7 @@ class ApiOptions:
 
 @dataclass(frozen=True, slots=True)
 class StoreOptions:
-    """Where a process finds what is stored, and computes."""
+    """Options for the stores of a process, and for Spark."""
 
     catalog_url: CatalogOption = None
     metastore: MetastoreOption = None
@@ -175,7 +175,7 @@ class StoreOptions:
 
 
 def asker(by: str | None) -> str:
-    """The name that ``--by`` gives, or the user's. Raises UsageError."""
+    """The author of a change: the name that ``--by`` gives, or the user's. Raises UsageError."""
     if by:
         return by
     try:
@@ -212,7 +212,7 @@ PasswordInput = Annotated[
 
 
 def read_password(name: str, from_stdin: bool) -> str:
-    """Raises UsageError."""
+    """Read a password from stdin or the terminal. Raises UsageError."""
     if from_stdin:
         password = sys.stdin.readline().rstrip("\r\n")
     elif sys.stdin.isatty():

@@ -1,5 +1,5 @@
 """Printing of results: a table for people, JSON and CSV for programs; results on stdout, the rest on stderr.
-Whatever text is in them, it stays on its line and can be seen.
+Control characters in their texts are made visible, so that each text stays on its line.
 """
 
 from __future__ import annotations
@@ -18,17 +18,18 @@ from catalog.core.visible import visible, visible_json
 
 
 def say(line: str = "", *, out: TextIO | None = None) -> None:
-    """One line, at once."""
+    """Print one line, at once."""
     print(visible(line), file=out or sys.stdout, flush=True)
 
 
 def counted(number: int, one: str, many: str = "") -> str:
-    """1 zone, 2 zones; ``many``: the plural where it is not ``one`` with an s."""
+    """Number and noun: 1 zone, 2 zones; ``many``: the plural where it is not ``one`` with an s."""
     return f"{number} {one if number == 1 else many or one + 's'}"
 
 
 def confirm(question: str, first: str) -> None:
-    """Ends the command unless somebody says yes. ``first``: what a script is to do before it says so."""
+    """Ask for confirmation, and end the command without it. ``first``: the step that a script takes before it
+    adds --yes."""
     import typer
 
     if not sys.stdin.isatty():
@@ -37,13 +38,13 @@ def confirm(question: str, first: str) -> None:
 
 
 def say_lines(text: str) -> None:
-    """A text that has lines of its own, as a statement."""
+    """Print a text of several lines, such as a statement."""
     for line in text.split("\n"):
         say(line)
 
 
 def say_json(value: object, indent: int | None = None, *, out: TextIO | None = None) -> None:
-    """One document."""
+    """Print one JSON document."""
     print(json_text(value, indent), file=out or sys.stdout)
 
 
@@ -55,12 +56,12 @@ def json_text(value: object, indent: int | None = None) -> str:
 PIPE_WIDTH = 1_000_000
 RESULT_FIELDS = ("n", "sql", "applied", "op", "zone", "zone_id", "catalog_version", "params", "warnings")
 Columns = Mapping[str, str | Callable[[Any], object]]
-"""By title the field that a column shows, or the function of an object that gives its cell."""
+"""Columns by title: the field that each shows, or the function that makes its cell from an object."""
 
 
 def table_columns(row: type, *names: str, **own: str | Callable[[Any], object]) -> Columns:
-    """The fields of a row, or other columns, that are named, in that order; ``own``: cells that are not the
-    field's text."""
+    """The columns of ``names``, fields of a row or others, in that order; ``own``: functions for cells that are
+    not the field's text."""
     from app.contract.columns import columns_of
 
     columns = columns_of(row)
@@ -71,7 +72,7 @@ def table_columns(row: type, *names: str, **own: str | Callable[[Any], object]) 
 def print_table(
     objects: Sequence[Any], columns: Columns, title: str = "", *, out: TextIO | None = None
 ) -> None:
-    """A row an object."""
+    """Print a row for each object."""
     cells = [
         (lambda item, field=cell: item[field]) if isinstance(cell, str) else cell for cell in columns.values()
     ]
@@ -87,7 +88,7 @@ def _text(value: object) -> str:
 def print_rows(
     columns: Sequence[str], rows: Sequence[Sequence[str]], *, title: str = "", out: TextIO | None = None
 ) -> None:
-    """A Rich table on a terminal; elsewhere the same columns as plain text, without colours or folding."""
+    """Print rows: on a terminal as a Rich table; elsewhere as plain text, without colours or folding."""
     from rich.box import SIMPLE_HEAD
     from rich.console import Console
     from rich.markup import escape
@@ -111,7 +112,8 @@ def print_rows(
 
 
 def print_objects(objects: Sequence[Mapping[str, Any]], form: OutputFormat, out: TextIO | None = None) -> None:
-    """``json``: one array; ``jsonl``: an object a line; ``csv``: nested values as JSON text."""
+    """Print objects: ``json`` as one array; ``jsonl`` one on a line; ``csv`` with nested values as JSON
+    text."""
     stream = out or sys.stdout
     if form is OutputFormat.JSON:
         say_json(list(objects), indent=2, out=stream)
@@ -126,9 +128,9 @@ def print_objects(objects: Sequence[Mapping[str, Any]], form: OutputFormat, out:
 
 
 def print_results(results: Sequence[Mapping[str, Any]], form: OutputFormat) -> None:
-    """What a script's statements did. In a table their warnings go to stderr.
+    """Print the results of a script's statements. With a table their warnings go to stderr.
 
-    A script of one question prints its rows as they are; among other statements, rows stay in their result.
+    A script of one query prints its rows as they are; among other statements, rows stay in their result.
     """
     if len(results) == 1 and _is_answer(results[0]):
         _print_answer(results[0], form)
@@ -163,7 +165,7 @@ def _print_warnings(results: Sequence[Mapping[str, Any]]) -> None:
 
 
 def _print_answer(answer: Mapping[str, Any], form: OutputFormat) -> None:
-    """The rows of a question. JSON objects cannot hold two columns of one name: the later gets a number."""
+    """Print the rows of a query. JSON objects cannot hold two columns of one name: the later gets a number."""
     names: list[str] = []
     for column in answer["columns"]:
         name, again = str(column["name"]), 1

@@ -56,7 +56,7 @@ class PlacedNode:
 def placement_request(
     nodes: Sequence[PlacedNode], partitions: int, replicas: int, consensus: int, algorithm: str, where: str
 ) -> PlacementRequest:
-    """``where`` is what errors call the nodes. Raises UsageError."""
+    """Make a request for a placement. ``where``: the name of the nodes in errors. Raises UsageError."""
     names, weights = tuple(node.name for node in nodes), tuple(node.weight for node in nodes)
     domains = tuple(node.domain for node in nodes) if any(node.domain for node in nodes) else ()
     if not all(domains):
@@ -67,7 +67,7 @@ def placement_request(
 
 
 def read_replicas(text: str, what: str = "--replicas") -> int:
-    """A number or ALL; ``what`` is what errors call it. Raises UsageError."""
+    """Read a number or ALL; ``what``: its name in errors. Raises UsageError."""
     if text.upper() == "ALL":
         return ALL_REPLICAS
     if not text.isdecimal() or not 1 <= int(text) <= ALL_REPLICAS:
@@ -76,7 +76,7 @@ def read_replicas(text: str, what: str = "--replicas") -> int:
 
 
 def warn_of_surplus(nodes: int, replicas: int, consensus: int | None = None, where: str = "") -> None:
-    """On stderr: more was asked for than there are nodes, or than there are replicas to vote."""
+    """Warn on stderr of more replicas than nodes, or more voters than replicas."""
     before = f"{where}: " if where else ""
     if nodes < replicas != ALL_REPLICAS:
         surplus = f"{replicas} replicas on {counted(nodes, 'node')}: a partition gets {nodes}"
@@ -90,7 +90,7 @@ def warn_of_surplus(nodes: int, replicas: int, consensus: int | None = None, whe
 
 
 def read_nodes(path: Path) -> list[PlacedNode]:
-    """A file of names or of objects, at least one. Raises UsageError."""
+    """Read a file of nodes, names or objects, at least one. Raises UsageError."""
     nodes = nodes_of(read_json(path), str(path))
     if not nodes:
         raise UsageError(f"{path}: there is no node to place replicas on: name at least one")
@@ -98,7 +98,7 @@ def read_nodes(path: Path) -> list[PlacedNode]:
 
 
 def nodes_of(listed: object, path: str) -> list[PlacedNode]:
-    """``path`` is what errors call it."""
+    """The nodes of a JSON list; ``path``: its name in errors. Raises UsageError."""
     if not isinstance(listed, list):
         raise UsageError(f"{path}: expected a JSON list of node names or objects, found {_kind(listed)}")
     return [_node(path, at, item) for at, item in enumerate(listed)]
@@ -121,7 +121,8 @@ def _node(path: str, at: int, item: object) -> PlacedNode:
 
 
 def read_previous(path: Path, partitions: int | None = None) -> PreviousPlacement:
-    """Assignments of ``partitions``, None: of any number of them. Raises UsageError, also for none at all."""
+    """Read assignments of ``partitions``; None: of any number of them. Raises UsageError, also for none at
+    all."""
     document = read_json(path)
     rows = document.get("assignments") if isinstance(document, dict) else None
     if not isinstance(rows, list) or partitions not in (None, len(rows)):
@@ -147,7 +148,7 @@ def read_previous(path: Path, partitions: int | None = None) -> PreviousPlacemen
 
 
 def read_sizes(path: Path, partitions: int) -> npt.NDArray[np.int64]:
-    """A JSON list of the bytes of a copy of each partition. Raises UsageError."""
+    """Read a JSON list with the bytes of a copy of each partition. Raises UsageError."""
     sizes = read_json(path)
     if not isinstance(sizes, list) or len(sizes) != partitions:
         count = f"{len(sizes)} numbers" if isinstance(sizes, list) else _kind(sizes)
@@ -159,7 +160,7 @@ def read_sizes(path: Path, partitions: int) -> npt.NDArray[np.int64]:
 
 
 def read_copies(path: Path) -> list[Copy]:
-    """A JSON list of copies as nodes report them. Raises UsageError."""
+    """Read a JSON list of copies as nodes report them. Raises UsageError."""
     listed = read_json(path)
     if not isinstance(listed, list):
         raise UsageError(f"{path}: expected a JSON list of copies, found {_kind(listed)}")
@@ -215,7 +216,7 @@ class PlaceFormat(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Computation:
-    """Where an answer is computed, and how it is printed."""
+    """Options for the engine that computes an answer, and for its format."""
 
     engine: Annotated[
         EngineChoice, option("--engine", "`spark` starts a Spark driver (about 10 s); same result.")
@@ -229,7 +230,7 @@ class Computation:
         return self.form is PlaceFormat.JSON
 
     def spark(self) -> Settings | None:
-        """None: computed in this process. Raises UsageError."""
+        """Settings of Spark; None: the answer is computed in this process. Raises UsageError."""
         from app.configuration.spark_settings import open_spark
         from app.security.protections import leaving
 
@@ -310,7 +311,7 @@ def place(
 
 @asynccontextmanager
 async def spark_engine(settings: Settings) -> AsyncIterator[SparkPlacementEngine]:
-    """A Spark driver of this command's own."""
+    """Start a Spark driver for this command alone."""
     from app.configuration.spark_settings import spark_network
     from spark.placement_engine import SparkPlacementEngine
     from spark.supervisor import DriverConfig
@@ -328,7 +329,7 @@ async def spark_engine(settings: Settings) -> AsyncIterator[SparkPlacementEngine
 
 
 def answered(analysis: Analysis[T], spark: Settings | None) -> tuple[T, Engine]:
-    """The answer and where it was computed. ``spark`` None: in this process."""
+    """The answer, and the engine that computed it. ``spark`` None: this process."""
     if spark is None:
         return analysis.here(), Engine.LOCAL
 
@@ -346,7 +347,7 @@ async def _on_spark(request: PlacementRequest, settings: Settings) -> PlacementR
 
 
 def _print_json(result: PlacementResult) -> None:
-    """A partition a line, so that a large answer streams."""
+    """Print one partition on a line, so that a large answer can be read as a stream."""
     cells = [
         [json.dumps({"node": name, "peer": peer}, ensure_ascii=False) for name in result.nodes]
         for peer in (False, True)
@@ -362,7 +363,7 @@ def _print_json(result: PlacementResult) -> None:
 
 
 def _print_table(request: PlacementRequest, result: PlacementResult) -> None:
-    """What each node holds, the spread, and with a previous placement what moves."""
+    """Print the replicas of each node, the spread, and with a previous placement the moves."""
     counts = level_counts(len(result.nodes), result.matrix, max(1, result.consensus))
     columns: dict[str, Any] = dict(zip(("REPLICAS", "VOTERS", "PRIMARIES"), counts, strict=True))
     spread = [str(int(np.ptp(count))) for count in counts] if result.nodes else []

@@ -39,12 +39,12 @@ class PlanFormat(StrEnum):
 MARKS = {"create": "+", "change": "~", "drop": "-"}
 MOVES = ("MOVE", "ADD", "REMOVE", "ROLE")
 PLANS_MAX = 5
-"""Plans made anew because somebody else changed the catalog, before giving up."""
+"""Most plans for one command: a plan is made anew when the catalog was changed meanwhile."""
 
 
 @dataclass(frozen=True, slots=True)
 class Definitions:
-    """Files that define zones and tables, and the zones that go where no file names them."""
+    """Files that define zones and tables, and the zones that are dropped if no file names them."""
 
     source: Annotated[
         str, argument("DIR|FILE|-", "DDL files: a directory of *.sql files, one file, or `-` for stdin.")
@@ -63,7 +63,7 @@ class Definitions:
 
 @dataclass(frozen=True, slots=True)
 class Connection:
-    """Where the plan is made, and how it is printed."""
+    """Options for the server that makes the plan, and for its format."""
 
     form: Annotated[PlanFormat, option("--format", "Output format of the plan.")] = PlanFormat.TEXT
     url: UrlOption = None
@@ -78,7 +78,7 @@ class Connection:
 
 @dataclass(frozen=True, slots=True)
 class Planner:
-    """Plans for files; ``prune`` has names as the catalog has them."""
+    """Planner for files; ``prune`` has names as the catalog has them."""
 
     client: ApiClient
     files: Sequence[Script]
@@ -86,7 +86,7 @@ class Planner:
     as_json: bool
 
     def plan(self, plan_id: str | None = None) -> JsonObject:
-        """Raises CliError that points into the file which is wrong."""
+        """Plan the files. Raises CliError, which points into a file that is wrong."""
         try:
             texts = [(file.name, file.text) for file in self.files]
             return self.client.plan(texts, prune=self.prune, plan_id=plan_id)
@@ -189,7 +189,7 @@ def apply(
 
 
 def _applied(planner: Planner, plan_id: str | None, done: list[JsonObject]) -> JsonObject:
-    """The plan that was carried out last. Raises CliError at the first refusal; what was done before it was
+    """Carry out plans, and return the last. Raises CliError at the first refusal; changes before it are
     printed."""
     plan = planner.plan(plan_id)
     if plan_id is not None:
@@ -214,8 +214,8 @@ def _applied(planner: Planner, plan_id: str | None, done: list[JsonObject]) -> J
 def _carried_out(
     planner: Planner, plan: JsonObject, done: list[JsonObject], *, last: bool
 ) -> Sequence[JsonObject]:
-    """Runs a plan's statements, each on the catalog that the one before it left. Answers with those that were
-    not run because somebody else changed the catalog."""
+    """Run a plan's statements, each on the catalog that the one before it left. Returns those that were not run
+    because the catalog was changed meanwhile."""
     version = plan["catalog_version"]
     for number, change in enumerate(plan["changes"], start=1):
         try:
@@ -237,8 +237,8 @@ def _carried_out(
 
 
 def _require_same(left: Sequence[JsonObject], plan: JsonObject, planner: Planner) -> None:
-    """What is planned after somebody else's change is what was planned before it, or a part of that. Raises
-    CliError."""
+    """Check that the plan after a change by another user is what was left of the earlier one, or a part of
+    that. Raises CliError."""
 
     def content(change: JsonObject) -> JsonObject:
         return {key: change[key] for key in ("action", "kind", "name", "sql", "differences")}
@@ -269,7 +269,7 @@ def _print_warnings(judged: Mapping[str, Any]) -> None:
 
 
 def _carried_out_as_planned(planner: Planner, plan: JsonObject, plan_id: str, done: list[JsonObject]) -> None:
-    """All statements in one request, which is run only if they are still this plan. Raises CliError."""
+    """Run all statements in one request, which is refused unless they are still this plan. Raises CliError."""
     script = ";\n".join(change["sql"] for change in plan["changes"])
     try:
         results = planner.client.execute(script, plan_id=plan_id)
@@ -302,7 +302,7 @@ def _difference(row: JsonObject) -> str:
 
 
 def _moves(change: JsonObject) -> list[str]:
-    """The replicas that move, and what is copied for them."""
+    """Lines with the replicas that move, and the bytes to copy for them."""
     moves = [row for row in change["effects"] or () if row["section"] in MOVES and row["name"]]
     total = sum(row["bytes"] for row in moves)
     return [

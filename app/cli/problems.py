@@ -1,9 +1,9 @@
-"""How a request to the API fails, and how its refusal, a problem document (RFC 9457), is shown: for people with
+"""Errors of requests to the API, and the printing of a refusal, a problem document (RFC 9457): for people with
 a caret below the spot, for programs as one JSON object.
 
 RequestError
-├── UnreachableError    nobody answers, or what answers is not Zonekeeper
-│   └── UntrustedError  who answers shows a certificate that is not trusted: nothing was sent
+├── UnreachableError    no server answers, or the one that does is not Zonekeeper
+│   └── UntrustedError  the server's certificate is not trusted: nothing was sent
 ├── NoAnswerError       the request was sent and no answer came: it may have been carried out
 └── ProblemError        the server refused; ``problem`` is its problem+json
 """
@@ -47,9 +47,9 @@ class ProblemDocument:
     statement: int | None = None
     results: Sequence[StatementOutcome] = field(default=())
     file: str | None = None
-    """Of several files that were sent, the one that is wrong."""
+    """The file that is wrong, of several that were sent."""
     request_id: str | None = None
-    """By which the server's log has it."""
+    """Id of the request in the server's log."""
 
     @classmethod
     def from_body(cls, status: int, body: Mapping[str, Any]) -> ProblemDocument:
@@ -68,8 +68,8 @@ class ProblemDocument:
         )
 
     def headline(self) -> str:
-        """``NAME (code, SQLSTATE): message``, without what the server did not name; with the request's id where
-        the server has failed, and its log says more."""
+        """``NAME (code, SQLSTATE): message``, without codes that the server did not give; with the request's id
+        where the server has failed, since its log says more."""
         codes = ", ".join(str(part) for part in (self.code, self.sql_state) if part not in (None, ""))
         detail = visible(self.detail)
         request = f"; request id {self.request_id}" if self.status >= SERVER_ERROR and self.request_id else ""
@@ -89,7 +89,7 @@ class ProblemDocument:
 
 
 def json_object(response: httpx.Response) -> JsonObject | None:
-    """None for a body that is none."""
+    """The JSON object of a body; None for another body."""
     try:
         body = response.json()
     except ValueError:
@@ -103,7 +103,7 @@ HIDDEN_MARK = "\ufffd"
 
 
 def render_problem(problem: ProblemDocument, form: OutputFormat, script: Script | None = None) -> str:
-    """``script`` is the text that ``line`` and ``column`` of the problem point into."""
+    """Render a problem in a format. ``script``: the text to which its ``line`` and ``column`` refer."""
     if form in (OutputFormat.JSON, OutputFormat.JSONL):
         file = {} if script is None else {"file": script.name}
         return json_text({**problem.as_json(), **file})
@@ -125,7 +125,8 @@ def describe_problem(script: Script, problem: ProblemDocument) -> str:
 
 
 def _holds_a_secret(script: Script, line: int) -> bool:
-    """Terminals are scrolled back, and those of pipelines are kept."""
+    """True if a line has a secret, which must not be printed: terminals are scrolled back, and logs of
+    pipelines are kept."""
     # Loading the parser takes longer than most commands.
     from parser.hidden_secrets import hide_secrets
 
@@ -134,7 +135,7 @@ def _holds_a_secret(script: Script, line: int) -> bool:
 
 
 def _shown(source: str) -> str:
-    """As wide as it was, so that the caret stays below the spot."""
+    """The line with hidden characters replaced one by one, so that the caret stays below the spot."""
     return "".join(HIDDEN_MARK if hidden_character(char) else char for char in source)
 
 
@@ -147,7 +148,7 @@ def _caret(source: str, column: int) -> str:
 
 
 def _width(text: str) -> int:
-    """Terminal cells: wide characters (as CJK) take two, combining marks none."""
+    """Width of a text in terminal cells: wide characters (as CJK) take two, combining marks none."""
     return sum(
         0 if unicodedata.combining(char) else 2 if unicodedata.east_asian_width(char) in "WF" else 1
         for char in text
@@ -182,7 +183,7 @@ class UntrustedError(UnreachableError):
 
 
 class NoAnswerError(RequestError):
-    """``exit_code`` is 4 when time ran out, 3 when the connection broke."""
+    """Request without an answer; ``exit_code`` is 4 when time ran out, 3 when the connection broke."""
 
 
 class ProblemError(RequestError):
@@ -193,5 +194,5 @@ class ProblemError(RequestError):
 
 
 def may_pass(error: RequestError) -> bool:
-    """A server that restarts, or waits for its stores, is asked again; a refusal is final."""
+    """True if a retry may help: the server may be restarting, or waiting for its stores; a refusal is final."""
     return not isinstance(error, ProblemError) or error.problem.status >= SERVER_ERROR

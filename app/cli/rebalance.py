@@ -1,4 +1,4 @@
-"""``zonectl rebalance``: limits of what may move at once, and pauses."""
+"""``zonectl rebalance``: limits of moves, and pauses."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def limit_flag(option: LimitOption) -> Any:
 
 
 def with_limits(command: Callable[..., int]) -> Callable[..., int]:
-    """A command whose ``**given`` are flags, one for each row of the table of limits; None: it is not given."""
+    """Make a command whose ``**given`` are flags, one for each row of the table of limits; None: not given."""
     signature = inspect.signature(command, eval_str=True)
     others = [
         parameter for parameter in signature.parameters.values() if parameter.kind is not parameter.VAR_KEYWORD

@@ -31,7 +31,8 @@ if TYPE_CHECKING:
 
 POLL_S = 0.5
 NAMED_MAX = 50
-"""Partitions that a request names; beyond, the states of the whole zone are read: a URL has a length."""
+"""Most partitions that a request names, since URLs are limited in length; for more, the states of the whole
+zone are read."""
 WRITABLE = ("AVAILABLE", "DEGRADED", "SERVING")
 WaitOption = Annotated[bool, option("--wait", "Wait until every partition accepts writes again.")]
 app = group("Inspect the health of partitions, and recover from a lost majority.")
@@ -39,7 +40,7 @@ app = group("Inspect the health of partitions, and recover from a lost majority.
 
 @dataclass(frozen=True, slots=True)
 class Course:
-    """How a change is carried out, and followed."""
+    """Options for how a change is carried out and followed."""
 
     dry_run: DryRunOption = False
     reason: ReasonOption = ""
@@ -47,8 +48,8 @@ class Course:
     timeout: TimeoutOption = None
 
     def is_done(self, client: ApiClient, zone: str, numbers: Sequence[int], first_wait_s: float = 0.0) -> bool:
-        """Where it is to be waited for: each of these partitions accepts writes again, and none is being
-        founded; a line on stderr for each change."""
+        """Wait, if asked to, until each of these partitions accepts writes again and none is being founded,
+        with a line on stderr for each change. False if the time limit passed."""
         if self.dry_run or not self.wait or not numbers:
             return True
         time.sleep(first_wait_s)
@@ -263,7 +264,7 @@ STATE_NAMES = (*STATE_HEAD, "node", "replica", "votes", "committed", "last", "re
 
 
 def _state_rows(state: PartitionStateBody) -> Iterator[JsonObject]:
-    """A row a replica; the partition's own cells stand in the first."""
+    """Yield a row for each replica; the partition's own cells stand in the first."""
     voters = f"{state['voters_alive']}/{state['voters']}"
     since = state.get("since") or ""
     head = {"partition": state["partition"], "state": state["state"], "since": since, "voters": voters}
@@ -308,7 +309,7 @@ RESET_COLUMNS: Columns = {
 
 
 def _print_candidates(api: Api, planned: Sequence[ResetBody]) -> None:
-    """Every replica on a living node, and what a reset would make of it."""
+    """Print all replicas on living nodes, each with its use in a reset."""
     copies = [{"partition": reset["partition"], **copy} for reset in planned for copy in reset["candidates"]]
     if copies:
         columns: Columns = {

@@ -1,5 +1,5 @@
-"""``zonectl serve``, ``controller`` and ``migrate``: the processes of an installation, beside its nodes; and
-how each process begins and ends.
+"""``zonectl serve``, ``controller`` and ``migrate``: the processes of an installation beside its nodes; and the
+start and end of each process.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ if TYPE_CHECKING:
 
 
 SWITCH_S = 0.001
-"""After so long a thread that computes gives the interpreter to one that waits for it. Python's own 5 ms hold
-each step of the event loop up for as long while a long text is read."""
+"""Seconds after which a thread that computes yields the interpreter to one that waits for it. With Python's own
+5 ms, each step of the event loop is held up for that time while a long text is parsed."""
 
 
 def keep_private(data_dir: Path, catalog_url: str | None = None) -> None:
@@ -55,7 +55,8 @@ def keep_private(data_dir: Path, catalog_url: str | None = None) -> None:
 
 @contextmanager
 def one_line() -> Iterator[None]:
-    """What people can act on, an address that is taken or a catalog that cannot be opened, is no traceback."""
+    """Turn errors that users can mend into one line without a traceback: an address that is taken, a catalog
+    that cannot be opened."""
     from catalog.core.errors import SchemaTooNewError, StatementError
     from rebalance.hosting.directory_owner import ForeignDirectoryError
     from rebalance.hosting.etcd_binary import EtcdVersionError
@@ -72,7 +73,8 @@ def one_line() -> Iterator[None]:
 def run_until_stopped(
     service: Coroutine[object, object, None], new_loop: Callable[[], asyncio.AbstractEventLoop] | None = None
 ) -> int:
-    """SIGTERM ends a service in order with exit code 0, Ctrl-C with 130. ``new_loop`` None: asyncio's own."""
+    """Run a service until a signal ends it in order: SIGTERM with exit code 0, Ctrl-C with 130. ``new_loop``
+    None: asyncio's own."""
     dump_on_signal()
     sys.setswitchinterval(SWITCH_S)
     ended_by: list[ExitCode] = []
@@ -104,8 +106,9 @@ def run_until_stopped(
 
 
 def _collect_garbage_less_often() -> None:
-    """A service keeps what it imported for good, and a mirror holds a hundred thousand small objects that are
-    no garbage: looking through them all the time costs a large zone a tenth of its processor time or more."""
+    """Collect garbage less often. A service keeps what it imported for good, and a mirror holds a hundred
+    thousand small objects that are no garbage: to look through them all the time takes a tenth of the processor
+    time, or more, of a large zone."""
     gc.collect()
     gc.freeze()
     gc.set_threshold(50_000, 20, 20)
@@ -223,7 +226,8 @@ def migrate(catalog_url: CatalogOption = None, data_dir: DataDirOption = DEFAULT
 
 
 def _checked(settings: Settings, *, insecure: bool) -> tuple[str, ...]:
-    """What protects the API is complete, or what is missing is accepted. Raises UsageError."""
+    """Check that the API's protections are complete, or that those missing are accepted, and return these.
+    Raises UsageError."""
     from app.bootstrap.protection import certificate_of, check_protections, issuer_of
 
     def check() -> tuple[str, ...]:
@@ -235,14 +239,14 @@ def _checked(settings: Settings, *, insecure: bool) -> tuple[str, ...]:
 
 
 def accept_links(settings: Settings, *, members: str = "", insecure: bool) -> None:
-    """Those between machines have TLS, or are accepted as they are. Raises UsageError."""
+    """Check that links between machines have TLS, or are accepted without. Raises UsageError."""
     from app.bootstrap.protection import check_links
 
     _accept(partial(check_links, settings, members=members, insecure=insecure))
 
 
 def accept_spark(settings: Settings, *, insecure: bool) -> None:
-    """A Spark cluster asks for a secret, or is accepted without. Raises UsageError."""
+    """Check that a Spark cluster requires a secret, or is accepted without. Raises UsageError."""
     from app.bootstrap.protection import check_spark
 
     _accept(partial(check_spark, settings, insecure=insecure))

@@ -1,8 +1,8 @@
 """``zonectl sql``: run a script of statements, and with ``--wait`` follow the data to where it belongs.
 
-A script that is larger than a server reads at once is cut into requests that mean the same one after another.
-As the server does, it is then read whole before anything runs. What only the server can judge before it runs is
-a query, so that a script with one is never cut.
+A script that is too large for one request is cut into several that have the same effect one after another. It
+is parsed completely before anything runs, as the server would do. Only the server can check queries, so a
+script with one is never cut.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ if TYPE_CHECKING:
 
 
 SMALL_CHARS = 8_000
-"""No script of so few characters is too large; larger ones are looked at, which takes the parser."""
+"""Characters below which no script is too large; larger ones are counted, which takes the parser."""
 
 
 @dataclass(frozen=True, slots=True)
 class ScriptPart:
-    """A part of a script: what is before it in the whole."""
+    """A part of a script, with the statements, lines and columns before it."""
 
     text: str
     statements_before: int = 0
@@ -43,7 +43,7 @@ class ScriptPart:
     columns_before: int = 0
 
     def in_script(self, problem: ProblemDocument) -> ProblemDocument:
-        """The problem with the places and numbers of the whole script."""
+        """The problem with positions and numbers in the whole script."""
         line, column, statement = problem.line, problem.column, problem.statement
         if line is not None and column is not None:
             column += self.columns_before if line == 1 else 0
@@ -54,9 +54,9 @@ class ScriptPart:
 
 
 def parts_of(script: Script) -> Sequence[ScriptPart]:
-    """One part for a script that can be sent as it is.
+    """Cut a script into parts; one part if it can be sent as it is.
 
-    Raises ProblemError for one that is wrong and too large to be sent, CliError for one that cannot be cut.
+    Raises ProblemError for one that is invalid and too large to be sent, CliError for one that cannot be cut.
     """
     if len(script.text) < SMALL_CHARS:
         return (ScriptPart(script.text),)
@@ -91,7 +91,7 @@ class _Statement:
 
 
 def _read(script: Script) -> tuple[list[_Statement], bool]:
-    """The statements, and whether one is a query. Raises ProblemError for a script that is wrong."""
+    """The statements, and True if one is a query. Raises ProblemError for an invalid script."""
     from app.requests.errors import problem
     from catalog.core.errors import ParseError
     from parser.queries import Query, read_each
@@ -191,12 +191,12 @@ def sql(
 
 
 def _numbered(results: Sequence[StatementOutcome], part: ScriptPart) -> list[StatementOutcome]:
-    """With their numbers in the whole script."""
+    """The results with their numbers in the whole script."""
     return [{**result, "n": result["n"] + part.statements_before} for result in results]
 
 
 def _progress(problem: ProblemDocument) -> str:
-    """What of a script is done: nothing when it was not understood, for it is read whole before it runs."""
+    """Line with how much of a script was run; none of one that is invalid, which is parsed before it runs."""
     done = len(problem.results)
     if problem.statement is None or (not done and problem.statement == 1):
         return ""

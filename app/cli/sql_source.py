@@ -1,4 +1,4 @@
-"""Where a script's text comes from."""
+"""Sources of a script's text."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ SUFFIX = ".sql"
 
 @dataclass(frozen=True)
 class Script:
-    """``name`` is what error messages call it: the file, ``-e`` or ``<stdin>``."""
+    """A script; ``name``: its name in error messages: the file, ``-e`` or ``<stdin>``."""
 
     name: str
     text: str
 
     @cached_property
     def lines(self) -> list[str]:
-        """Cut once, however many errors are shown."""
+        """The lines, split once, however many errors are shown."""
         return self.text.split("\n")
 
 
 def read_script(text: str | None, file: Path | None, argument: str | None) -> Script:
-    """Exactly one of ``-e``, ``-f`` and ``-``. Raises UsageError."""
+    """Read the script from exactly one of ``-e``, ``-f`` and ``-``. Raises UsageError."""
     if argument is not None and argument != STDIN:
         raise UsageError(f"unexpected argument {argument!r}: give SQL with -e, a file with -f, or - for stdin")
     if sum(source is not None for source in (text, file, argument)) != 1:
@@ -63,7 +63,7 @@ def _decoded(name: str, raw: bytes) -> str:
 
 
 def read_ddl_files(source: str) -> tuple[Script, ...]:
-    """A file, ``-`` for stdin, or every ``*.sql`` in a folder and below it, by path. Raises UsageError."""
+    """Read a file, ``-`` for stdin, or every ``*.sql`` in a folder and below it, by path. Raises UsageError."""
     path = Path(source)
     if source == STDIN or not path.is_dir():
         return (read_script(None, path, None),)

@@ -88,14 +88,15 @@ def _count(node: Mapping[str, Any], name: str) -> object:
 
 
 def _with_progress(client: ApiClient, zone: ZoneBody) -> Mapping[str, Any]:
-    """``zone`` as listed, and where it has learners with its ``progress``: no move waits for their copies."""
+    """The zone as listed; one with learners also with its ``progress``, since no move waits for their
+    copies."""
     if not zone.get("learners"):
         return zone
     return {**zone, "progress": client.progress(zone["zone_id"], zone["catalog_version"])}
 
 
 def _limits(client: ApiClient) -> JsonObject | None:
-    """None: their key cannot be read, which readiness tells; everything else is shown."""
+    """Limits of moves; None: their key cannot be read, as readiness reports, and all else is shown."""
     try:
         return client.limits()
     except ProblemError as error:
@@ -105,7 +106,7 @@ def _limits(client: ApiClient) -> JsonObject | None:
 
 
 def _alerts(client: ApiClient) -> Sequence[AlertBody]:
-    """Empty, too, of a server of an earlier build, which judges none."""
+    """Alerts; none from a server of an earlier build, which does not judge any."""
     try:
         return client.alerts()["alerts"]
     except ProblemError as error:
@@ -145,7 +146,7 @@ def _lines(url: str, ready: JsonObject, addresses: JsonObject | None) -> Iterato
 
 
 def _drain(node: JsonObject) -> str:
-    """``, draining by alice: new disks``; empty for a node that stays."""
+    """State of a drain, ``, draining by alice: new disks``; empty for a node that stays."""
     drain = node.get("drain")
     if not drain:
         return ""
@@ -154,7 +155,7 @@ def _drain(node: JsonObject) -> str:
 
 
 def zone_parameters(zone: JsonObject, row: type = ZoneBody) -> str:
-    """What it is set to, with how many replicas of a partition vote and learn."""
+    """Options of a zone, with the numbers of voters and learners of a partition."""
     options = [name for name, column in columns_of(row).items() if column.about.is_option]
     names = (*options, "voters", "learners")
     return describe_params({name: zone[name] for name in names if zone.get(name) is not None})

@@ -1,4 +1,4 @@
-"""``zonectl store``: what a store server has on its disk."""
+"""``zonectl store``: a check of the files of a store server, and the server itself."""
 
 from __future__ import annotations
 

@@ -46,7 +46,7 @@ class ChosenNodes:
     ] = None
 
     def read(self) -> tuple[NodeSpec, ...]:
-        """Raises UsageError."""
+        """Read the nodes of the file, or the default ones. Raises UsageError."""
         from app.supervision.child_plan import default_topology, read_topology
         from app.supervision.installation_state import UpError
 
@@ -132,7 +132,7 @@ def up(
 
 
 def _chosen_from(settings: Settings) -> range | None:
-    """Raises UsageError."""
+    """Range of ports from which to choose; None: any. Raises UsageError."""
     from app.configuration.settings import port_range
 
     if settings.up_port_range is None:

@@ -1,4 +1,4 @@
-"""``zonectl upgrade``: from one version to the next, process by process."""
+"""``zonectl upgrade``: the upgrade from one version to the next, process by process."""
 
 from __future__ import annotations
 

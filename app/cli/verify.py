@@ -1,4 +1,4 @@
-"""``zonectl verify``: whether all replicas of a zone's partitions have the same sample keys."""
+"""``zonectl verify``: a check that all replicas of a zone's partitions have the same sample keys."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ AT_ONCE = 50
 KEYS_SHOWN_MAX = 3
 FORMAT = 1
 Saved = dict[int, dict[str, str | None]]
-"""By partition the digest of each key's value."""
+"""Digests of values by partition and key."""
 
 
 def verify(
@@ -81,7 +81,7 @@ def verify(
 def _results(
     client: ApiClient, zone: str, numbers: Sequence[int], sample: JsonObject, saved: Saved | None
 ) -> Iterator[CheckedPartition]:
-    """Partition by partition, some at a time."""
+    """Yield the results by partition, requested some at a time."""
     for start in range(0, len(numbers), AT_ONCE):
         part = list(numbers[start : start + AT_ONCE])
         request: JsonObject = {"partitions": part, **sample}
@@ -91,7 +91,7 @@ def _results(
 
 
 def _changed(results: Sequence[CheckedPartition], saved: Saved) -> int:
-    """Saved keys that have another value by now."""
+    """Count the saved keys that have another value by now."""
     changed = 0
     for result in results:
         digests = saved.get(result["partition"], {})
@@ -101,7 +101,7 @@ def _changed(results: Sequence[CheckedPartition], saved: Saved) -> int:
 
 
 def _missing(results: Sequence[CheckedPartition]) -> int:
-    """Replicas that nobody is making. Servers of earlier builds do not tell."""
+    """Count the replicas that are missing and not being made. Servers of earlier builds do not report them."""
     return sum(result.get("missing", 0) for result in results)
 
 
@@ -134,7 +134,7 @@ def _shown_keys(copy: JsonObject) -> str:
 
 
 def _write(path: Path, zone: str, seed: int, results: Sequence[CheckedPartition]) -> None:
-    """Raises UsageError."""
+    """Write the sample keys. Raises UsageError."""
     partitions = [{"partition": result["partition"], "keys": result["keys"]} for result in results]
     document = {"v": FORMAT, "zone": zone, "seed": seed, "partitions": partitions}
     try:
@@ -144,7 +144,7 @@ def _write(path: Path, zone: str, seed: int, results: Sequence[CheckedPartition]
 
 
 def _read(path: Path) -> Saved:
-    """Raises UsageError."""
+    """Read saved sample keys. Raises UsageError."""
     try:
         document = json.loads(path.read_text())
         if document["v"] != FORMAT:

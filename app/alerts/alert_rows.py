@@ -31,8 +31,8 @@ STALE_S = 15.0
 
 
 class Severity(Enum):
-    """PAGE: somebody is woken. TICKET: within a working day. NONE: it fires always, to show that alerts
-    arrive."""
+    """Urgency of an alert. PAGE: wake a person. TICKET: within a working day. NONE: it fires always, to show
+    that alerts arrive."""
 
     PAGE = "page"
     TICKET = "ticket"

@@ -21,7 +21,7 @@ from rebalance.core.admission.move_admission import utc
 from rebalance.core.causes.cause import Cause, cause_of
 
 HELD_BY = frozenset((Cause.FOREIGN_DIRECTORY, Cause.NODE_REMOVED, Cause.STORE_DAMAGED))
-"""Causes for which a node's process waits, and somebody has to come."""
+"""Causes for which a node's process waits until a person acts."""
 OF_LOST, OF_SHORT = "PartitionWithoutMajority", "ReplicasMissing"
 ALERTS_OF = {Cause.PARTITION_LOST: OF_LOST, Cause.QUORUM_EXCEEDS_DATA_NODES: OF_SHORT}
 """Causes of zones without an alert of their own: the one that counts them among others."""

@@ -35,7 +35,7 @@ def silence_body(silence: Silence) -> SilenceBody:
 
 
 def seen_alerts(alerts: Iterable[Alert], zones: Mapping[str, ZoneId] | None) -> list[Alert]:
-    """``zones``: those that who asks may see, by name; None: all, also those that are gone."""
+    """``zones``: those that the caller may see, by name; None: all, also those that are gone."""
     if zones is None:
         return list(alerts)
     ids = frozenset(zones.values())

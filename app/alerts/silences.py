@@ -22,8 +22,8 @@ LABEL_NAMES = tuple(sorted({row.label for row in BY_NAME.values() if row.label})
 
 
 class Silences:
-    """The ``silences/`` keys. What changes them raises MetastoreError, and RecordNotReadableError where nobody
-    can tell what a key says."""
+    """The ``silences/`` keys. Changes raise MetastoreError, and RecordNotReadableError where a key cannot be
+    read."""
 
     def __init__(self, metastore: Metastore, mirror: KeyspaceMirror, keyspace: Keyspace) -> None:
         self._metastore = metastore

@@ -1,9 +1,9 @@
-"""The webhook: alerts are sent to one address, as what is so now, at least once, and again after failures.
+"""The webhook: alerts are sent to one address in their current state, at least once, and again after failures.
 
-Nothing is queued: after a failure the next attempt tells what is so by then. One request runs at a time, so a
-receiver that hangs holds nothing up but later messages to itself; a message that it refuses holds up no other.
+Nothing is queued: after a failure the next attempt sends the state of that time. One request runs at a time, so
+a receiver that hangs holds up only later messages to itself; a message that it refuses holds up no other.
 Messages are signed, and have the format of Alertmanager's webhook, version 4. Alerts of one group are one
-message: a node that is lost with 64 partitions of as many zones is told once.
+message: a node that is lost with 64 partitions of as many zones is reported once.
 """
 
 from __future__ import annotations
@@ -199,7 +199,8 @@ class Webhook:
         await self._http.aclose()
 
     def _due(self, now_told: list[WebhookMessage], now: float) -> list[WebhookMessage]:
-        """A group that is gone was told to be resolved before; what is told later begins anew."""
+        """Messages that are to be sent now. Groups that are gone, which were sent as resolved before, are
+        forgotten, so that a later message of theirs begins anew."""
         groups = {message.group for message in now_told} | {HEARTBEAT, RECEIVER}
         self._told = {group: told for group, told in self._told.items() if group in groups}
         self._failed = {group: failed for group, failed in self._failed.items() if group in groups}

@@ -98,9 +98,9 @@ def scrape_host(settings: Settings) -> str:
 
 
 def scraped_with(settings: Settings) -> LoadedCertificate | None:
-    """The certificate that scrapers are shown, of HTTPS or else of TLS; None: none is needed, as nobody else
-    reaches the address. Who scrapes it from elsewhere shows a certificate of ZONEKEEPER_TLS_CA: there is no
-    other login. Raises ValueError."""
+    """The certificate that scrapers are shown, of HTTPS or else of TLS; None: none is needed, as the
+    address is not reached from elsewhere. A scraper on another machine shows a certificate of
+    ZONEKEEPER_TLS_CA: there is no other login. Raises ValueError."""
     host = scrape_host(settings)
     if is_loopback(host):
         return None

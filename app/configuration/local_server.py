@@ -1,7 +1,7 @@
 """The server of a running ``zonectl up``, as its owner finds it: by ``run.json`` of the data directory.
 
-Who may write the file leads its readers to a server of his own, and who may read the token is logged in by it:
-so both are believed only where nobody but the user who asks can have written them.
+Anyone who can write the file can lead its readers to a server of their own, and anyone who can read the token
+can log in with it: so both are trusted only where no one but the user who reads them can have written them.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class NotOwnFileError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class LocalServer:
-    """``token`` and ``authority`` (PEM; of the server's certificate) are empty where nobody has to log in."""
+    """``token`` and ``authority`` (PEM; of the server's certificate) are empty where no login is required."""
 
     url: str
     token: str = field(default="", repr=False)

@@ -95,7 +95,7 @@ async def change_limits(site: Site, change: Json, tag: str | None = None) -> Jso
 
 
 def pause(by: str, reason: str, minutes: float | None) -> Json:
-    """A pause as ``change_limits`` takes it; ``minutes`` None: until somebody resumes."""
+    """A pause as ``change_limits`` takes it; ``minutes`` None: until it is ended."""
     return {"by": by, "reason": reason, "for_s": None if minutes is None else minutes * 60}
 
 
@@ -254,7 +254,7 @@ def body(answer: Response) -> Json:
 
 
 async def tokens(site: Site, *, everybody: bool) -> list[Json]:
-    """The viewer's own, or those of all users; the newest first. Empty where nobody has to log in."""
+    """The viewer's own, or those of all users; the newest first. Empty where no login is required."""
     if everybody:
         require(PageControl.MANAGE_USERS)
     if current_viewer() is None:

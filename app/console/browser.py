@@ -41,10 +41,10 @@ KEPT = "/_nicegui/kept"
 
 
 def look_for_server() -> None:
-    """A page without its socket asks whether there is a server that has it. One that restarted, or took over,
-    has not, nor has one that was out of reach for long: the page is loaded anew. A page whose session ended is
-    sent to the login. What has happened to a socket is never told by its refusal alone: NiceGUI's script stays
-    with a dead page then."""
+    """A page that has lost its socket asks whether the server still has it. A server that restarted or took
+    over does not, nor does one that was out of reach for long: then the page is loaded anew. A page whose
+    session ended is sent to the login. The refusal of a socket alone is never the answer, since NiceGUI's
+    script would stay with a dead page."""
     ui.add_head_html("""<script>
       (() => {
         const LOOK_MS = 1000, ANSWER_MS = 5000, AGAIN_MS = 4000;

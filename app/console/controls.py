@@ -110,7 +110,7 @@ def _can_be_filled(element: Element) -> bool:
 
 
 def _audit_fields(frame: PageFrame, *, is_required: bool) -> tuple[ui.input, ui.input]:
-    """Make the fields for who makes a change, and why."""
+    """Make the fields for the author of a change, and its reason."""
     by = text_field("Your name", frame.actor.name, width="wide").props("maxlength=100")
     by.enabled = not frame.actor.verified
     reason = text_field("Reason (required)" if is_required else "Reason", width="wide")
@@ -149,7 +149,7 @@ def confirm(
             refusal.visible = True
 
         def held(is_held: bool) -> None:
-            """Keep the dialog open while the change is being made: its outcome is told here."""
+            """Keep the dialog open while the change is being made: its outcome is shown here."""
             sure.enabled = keep.enabled = not is_held
             dialog.props.set_bool("persistent", is_held)
 

@@ -1,10 +1,9 @@
 """The feed that keeps the console's arrays current: a listener notes what changed, batches of it are read in a
 thread.
 
-Nothing is read before somebody looks at a page, and nothing while nobody does: then only the numbers of what
-changed are noted. The first reading of a zone of 65,000 partitions takes seconds, so the zone's target is shown
-at once and read over. What may begin under limits is counted over all that moves, and so as seldom as it takes
-long.
+Nothing is read while no page is open: only the numbers of changed partitions are noted. The first reading of a
+zone of 65,000 partitions takes seconds, so the zone's target is shown at once and overwritten as partitions are
+read. The moves that may begin under limits are counted over all moves, the less often the longer that takes.
 """
 
 from __future__ import annotations

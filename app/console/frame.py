@@ -256,7 +256,7 @@ def problem_of(error: StatementError) -> Markup:
 
 
 def console_page(path: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """``ui.page`` that has the time to be drawn on a machine that is very busy, for whoever may see it."""
+    """``ui.page`` that has the time to be drawn on a machine that is very busy, for viewers who may see it."""
 
     def made(draw: Callable[..., Awaitable[None]]) -> Callable[..., Any]:
         @wraps(draw)

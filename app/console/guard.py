@@ -2,9 +2,9 @@
 hold (drawing takes time of all, pages memory, sockets files), and its sockets, each of which belongs to a
 session and to a page that was drawn for it.
 
-NiceGUI takes a page's id for a proof. Here the socket's own session counts: what arrives on it is for no page
-but its own, is done for whoever has logged in, and only while the session holds. A session that has ended, and
-privileges that have changed, close it; the page is then drawn anew, for whoever has logged in by then.
+NiceGUI accepts a page's id as proof. Here the socket's own session counts: events on it are for its own page
+alone, are carried out for the user who has logged in, and only while the session is valid. The socket is closed
+when the session ends or privileges change; the page is then drawn anew, for the user who is logged in by then.
 """
 
 from __future__ import annotations
@@ -162,7 +162,7 @@ class SocketGuard:
 
 def is_kept(page: object, viewer: Viewer | None) -> bool:
     """Check that this server has the page, drawn for the viewer's session, and showing what they may see now;
-    if not, its browser has to load it anew. ``viewer``: None where nobody logs in."""
+    if not, its browser has to load it anew. ``viewer``: None where no login is required."""
     client = Client.instances.get(str(page))
     if client is None or viewer is None:
         return client is not None
@@ -207,8 +207,8 @@ class ViewerRoom:
                 del self._sockets[user]
 
     async def draw(self, user: Principal, app: ASGIApp, scope: Scope, receive: Receive, send: Send) -> None:
-        """``app`` answers when it is its turn, which is over when the answer begins: who reads it slowly keeps
-        nobody waiting."""
+        """Have ``app`` answer in the user's turn, which is over when the answer begins: a slow reader of it
+        does not hold up the next."""
         turn = self._drawing.setdefault(user, asyncio.Semaphore(DRAWN_AT_ONCE))
         await turn.acquire()
         is_over = False

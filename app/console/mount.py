@@ -1,4 +1,5 @@
-"""The console below ``/console``: NiceGUI is imported once the API answers, or when somebody asks for a page.
+"""The console below ``/console``: NiceGUI is imported once the API answers, or when a page is requested before
+that.
 
 NiceGUI keeps its application in a global, so a process has one console at a time; it is started and stopped by
 ``run``.

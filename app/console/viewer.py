@@ -1,6 +1,6 @@
 """Viewer of a page, and what they may see and do of it: a context variable, as the actor is.
 
-Where nobody has to log in there is no viewer, and everything is shown. What the console does by itself, as
+Where no login is required there is no viewer, and everything is shown. Work of the console's own, such as
 reading for all pages, has none either.
 """
 

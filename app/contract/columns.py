@@ -175,7 +175,7 @@ def body_of(row: type[T], facts: Facts) -> T:
 
 
 def without_sums(row: type[T], body: T) -> T:
-    """``body`` for who does not see all zones."""
+    """``body`` for a caller who may not see all zones."""
     sums = {name: None for name, column in columns_of(cast(Any, row)).items() if column.about.sums}
     return cast(T, {**cast(Mapping[str, Any], body), **sums})
 

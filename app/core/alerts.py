@@ -1,13 +1,13 @@
 """The life of an alert, pending while its condition is young, firing and resolved; and silences, which keep
 alerts from being told for a time.
 
-A pure state machine over what was found. A server judges with it again and again; what it judged last is stored
-in the metastore by the one that sends, so that a restart changes no ``starts_ms``.
+A pure state machine over findings. A server judges with it again and again; the one that sends alerts stores
+its last judgements in the metastore, so that a restart changes no ``starts_ms``.
 
-What is unknown changes nothing: what fires goes on firing, nothing begins to fire and nothing is resolved.
+An unknown condition changes nothing: its alerts go on firing, none begins to fire and none is resolved.
 
-A silence is the key ``silences/<id>``, under a lease that nobody keeps alive and with its end in the record:
-what a metastore does not delete in time is over all the same. It changes no alert, only who is told of it.
+A silence is the key ``silences/<id>``, under a lease that is not renewed, and with its end in the record: one
+that the metastore does not delete in time is over all the same. It changes no alert, only whether it is sent.
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ class AlertState(Enum):
 @dataclass(frozen=True, slots=True)
 class Alert(Extensible):
     """Times are Unix milliseconds. ``since_ms``: when the condition began to hold. ``starts_ms``: when it began
-    to fire, 0 while it is pending. ``ends_ms``: when it was resolved, else 0. ``is_known`` False: nobody can
-    tell now whether it still holds."""
+    to fire, 0 while it is pending. ``ends_ms``: when it was resolved, else 0. ``is_known`` False: it is not
+    known now whether it still holds."""
 
     name: str
     labels: Labels

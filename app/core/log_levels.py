@@ -1,7 +1,7 @@
 """Levels of log lines by module, and changes of them that end by themselves.
 
-A change is the key ``logging/<module>``, under a lease that nobody keeps alive and with its end in the record:
-what a metastore does not delete in time is over all the same. Every process follows the keys.
+A change is the key ``logging/<module>``, under a lease that is not renewed, and with its end in the record: one
+that the metastore does not delete in time is over all the same. Every process follows the keys.
 """
 
 from __future__ import annotations

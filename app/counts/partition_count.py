@@ -1,4 +1,4 @@
-"""Counts all partitions in the background: those that changed, and never when somebody asks.
+"""Count of all partitions, kept in the background by those that changed, and never made on request.
 
 A listener of the mirror notes what has changed. A round reads that, in slices that hold the event loop for some
 milliseconds, with pauses between them; when nothing changes a round costs nothing. Gauges and alerts read the
@@ -62,7 +62,7 @@ class _Changes:
 
 
 class PartitionCount:
-    """``run`` must run beside the mirror, or somebody calls ``round``."""
+    """``run`` must run beside the mirror, or its caller calls ``round``."""
 
     def __init__(self, mirror: KeyspaceMirror, keyspace: Keyspace, ring: RingReader) -> None:
         self.tally = ZoneCounts()
@@ -86,8 +86,8 @@ class PartitionCount:
 
     @property
     def missing(self) -> dict[str, int]:
-        """Replicas by node that is gone though partitions or zones count on it: 0, where only zones do. Nobody
-        misses a node that is drained, and switched off."""
+        """Replicas by node that is gone though partitions or zones count on it: 0, where only zones do. A node
+        that was drained and switched off is not missing."""
         tally = self.tally
         gone = (tally.named.keys() | tally.data_nodes.keys()) - self.alive - self.drained
         return {node: tally.replicas[node] for node in gone}

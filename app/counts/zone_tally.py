@@ -1,4 +1,5 @@
-"""Counts of partitions that are kept while single partitions change, so that nobody has to walk all of them."""
+"""Counts of partitions that are kept while single partitions change, so that no reader has to walk over all of
+them."""
 
 from __future__ import annotations
 
@@ -49,7 +50,7 @@ class Reading:
 
 
 class NodeBits:
-    """Sets of nodes as numbers; whoever was named once keeps its bit."""
+    """Sets of nodes as numbers; a node that was named once keeps its bit."""
 
     def __init__(self) -> None:
         self._bits: dict[str, int] = {}

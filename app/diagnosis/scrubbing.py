@@ -70,7 +70,7 @@ class Scrubber:
 
 
 def without_literals(statement: str) -> str:
-    """SQL whose strings are hidden, whatever they are."""
+    """SQL with all of its strings hidden."""
     return _LITERAL.sub("'…'", statement)
 
 

@@ -1,11 +1,11 @@
 """uvicorn's protocols within limits, of which they have none themselves. HTTP gets a time for headers, a body
-that is read for whoever asks for it, and parts so small that no connection keeps the event loop for long. On
-WebSockets strangers keep their places, and messages are read in small parts.
+that is read only when the application wants it, and parts so small that no connection keeps the event loop for
+long. On WebSockets strangers keep their places, and messages are read in small parts.
 
 What has arrived waits here. The parser gets the bytes of a head as they come, and those of a body while the
-application waits for them, which it does once it knows who sends them. From an answer's beginning on, what is
-left of its request's body is dropped without being read. Until somebody logs in on a connection, what comes
-waits for its turn among all strangers (``StrangerShare``), and no more is read meanwhile. Of the two parsers it
+application waits for them, which it does once it knows the sender. From the beginning of an answer on, the rest
+of its request's body is dropped without being read. Until a login on a connection, its bytes wait for their
+turn among those of all strangers (``StrangerShare``), and no more is read meanwhile. Of the two parsers it
 is h11: the other one, faster by far, bounds neither headers nor what is between chunks, and what is bounded
 costs little here, too.
 """
@@ -338,7 +338,8 @@ class BoundedProtocol(H11Protocol):
         return part
 
     def _head_part(self) -> bytes:
-        """No byte behind the head: what follows is for whoever asks for it."""
+        """Take the next part of the head, and no byte after it: the body is read only when the application
+        wants it."""
         part, seen = bytes(self._unread[:PART_BYTES]), len(self._head_end)
         end = _END_OF_HEAD.search(self._head_end + part)
         if end is not None:

@@ -1,12 +1,12 @@
 """Rules by which requests are refused before the application sees any of them. Pure: ``refusal_of`` decides.
 
-A page of another site can have a browser send what HTML forms send, with the method GET, HEAD or POST and one
-of three media types, and sees no answer. So whatever changes something asks for more: JSON
+A page of another site can make a browser send what HTML forms send, with the method GET, HEAD or POST and one
+of three media types, and sees no answer. So requests that change something need more: JSON
 (``app.api.bodies``), or the header that SQL drivers send, and no foreign ``Origin``. A page whose host's name
-is made to mean this server's address is of the same origin as the server: so its name must be one that the
-server knows.
+is made to resolve to this server's address has the server's origin: so the name must be one that the server
+knows.
 
-How much a request may be, and how long it may take to arrive, is in ``HttpLimits``.
+Limits on the size of a request, and on the time that it may take to arrive, are in ``HttpLimits``.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ HEADER_LINES_MAX = 1_000
 @dataclass(frozen=True, slots=True)
 class HttpLimits:
     """``header_s`` and ``body_s``: from the first byte of each to the last, whatever comes in between; a TLS
-    handshake has ``header_s``, too. ``idle_s``: how long a connection is kept on which nothing is asked, longer
-    than clients keep one (httpx: 5 s), or they would ask on it while it is being closed.
+    handshake has ``header_s``, too. ``idle_s``: the time for which an idle connection is kept, longer than
+    clients keep one (httpx: 5 s), or they would send a request while it is being closed.
     ``connections_max``: open at once from one address on all ports, but for sockets of pages, once they are let
     in, and for proxies that are trusted."""
 
@@ -146,8 +146,8 @@ def _of_framing(scope: Scope, fields: Fields) -> RefusedError | None:
 
 
 def _of_statement(scope: Scope, fields: Fields) -> RefusedError | None:
-    """No form can send the header that drivers send. Pages after the first are asked for by addresses that
-    nobody can guess."""
+    """No form can send the header that drivers send. Pages after the first are requested by addresses that
+    cannot be guessed."""
     if scope["type"] != "http" or scope["method"] != "POST" or not scope["path"].startswith(SQL_PROTOCOL):
         return None
     if fields.first(SQL_USER.lower().encode()).strip():

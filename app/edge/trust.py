@@ -42,11 +42,11 @@ class RequestOrigin(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Trust:
-    """``hosts``: names that the server is addressed by, besides IP addresses and loopback names. ``origins``:
-    those of its pages, besides the one that it was addressed by. ``proxies``: whose ``X-Forwarded-*`` and
-    ``identity_header`` are believed; those of anybody else are taken off the request. ``refuses_forwarded``: a
-    request that has them is refused, as whoever is behind the proxy would have no need to log in. ``any_host``:
-    it is addressed by whatever name others give it."""
+    """``hosts``: names by which the server is addressed, besides IP addresses and loopback names. ``origins``:
+    those of its pages, besides the one by which it was addressed. ``proxies``: those whose ``X-Forwarded-*``
+    and ``identity_header`` are trusted; these headers of others are removed from the request.
+    ``refuses_forwarded``: a request that has them is refused, since anyone behind the proxy would be let in
+    without a login. ``any_host``: it may be addressed by any name."""
 
     hosts: frozenset[str] = frozenset()
     origins: frozenset[RequestOrigin] = frozenset()

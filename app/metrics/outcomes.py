@@ -31,7 +31,7 @@ def outcome_of(error: BaseException | None) -> tuple[AnswerOutcome, str]:
 
 @contextmanager
 def measured_put(measures: Measures) -> Iterator[None]:
-    """One value that is written. Whoever is cancelled has gone away: that is no outcome."""
+    """Measure the write of one value. A cancelled one, whose client has gone, is no outcome."""
     begun = time.perf_counter()
     try:
         yield

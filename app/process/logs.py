@@ -138,7 +138,7 @@ def utc_now_ms() -> int:
 
 class LogLevelKeeper:
     """The ``logging/`` keys, for servers. All of it raises MetastoreError, and RecordNotReadableError where
-    nobody can tell what a key says."""
+    a key cannot be read."""
 
     def __init__(self, metastore: Metastore, keyspace: Keyspace) -> None:
         self._metastore = metastore

@@ -1,8 +1,8 @@
-"""The request that is being served: its sender, what that has proved of itself, and the request's id.
+"""The request that is being served: its sender, the proof of the sender's identity, and the request's id.
 
 Context variables, because between the edge (outermost) and the commit (innermost, in the worker thread) lie
-engines that need not know of them. There is no login where nobody has to log in, and for the work that a server
-does by itself. The id is in the answer, in every line of the log, and in the audit.
+engines that need not know of them. There is no login where none is required, and for work of the
+server's own. The id is in the answer, in every line of the log, and in the audit.
 """
 
 from __future__ import annotations

@@ -93,9 +93,9 @@ READS_MAX = 64
 
 
 class ChildLog:
-    """``pump`` it often. A child that writes while nobody reads, as when we are suspended, is not held up:
-    beyond what the pipe takes its lines are lost. So are those that the disk has no room for, which are
-    counted. A file that somebody has moved away is begun anew."""
+    """``pump`` it often. A child that writes while the log is not read, as when we are suspended, is not held
+    up: its lines are lost once the pipe is full. So are those for which the disk has no room, which are
+    counted. A file that was moved away is begun anew."""
 
     def __init__(
         self, process: str, path: Path, *, bytes_max: int = LOG_BYTES_MAX, kept: int = LOGS_KEPT

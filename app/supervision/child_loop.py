@@ -199,7 +199,8 @@ class Supervisor:
         self._hangs = HangWatch()
 
     def run(self) -> signal.Signals | None:
-        """Returns the signal that ended it (None: ``stop``), with every child gone, whatever happened."""
+        """Run the children until a signal or ``stop``, and return the signal (None: ``stop``). No child is left
+        in any case."""
         with self._signals_caught():
             try:
                 while not self._signals and not self._stopping:

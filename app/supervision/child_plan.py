@@ -220,7 +220,7 @@ def zonectl(*arguments: str) -> tuple[str, ...]:
 
 def etcd_command(binary: str, data: Path, ports: Ports, tls: TlsFiles | None = None) -> tuple[str, ...]:
     """A metastore of one member that only this machine can reach, with ``tls`` only by a certificate.
-    The peer URL in its membership may be an earlier one: nobody else dials it."""
+    The peer URL in its membership may be an earlier one: no other process connects to it."""
     scheme = "http" if tls is None else "https"
     client, peer = f"{scheme}://127.0.0.1:{ports.etcd_client}", f"{scheme}://127.0.0.1:{ports.etcd_peer}"
     return (

@@ -3,7 +3,7 @@
 A child *beats* while its event loop runs. One that has not beaten for its limit is asked for a stack dump,
 killed a moment later, and started again by what restarts what dies. One at a time, so that a machine on
 which everything is slow does not lose all at once; seldom, because a restart that did not help will not help;
-and never for a time in which the supervisor itself stood still, as then nobody was there to listen.
+and never for a time in which the supervisor itself stood still, and could not see any beats.
 """
 
 from __future__ import annotations

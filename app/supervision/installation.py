@@ -1,5 +1,5 @@
 """``zonectl up``: everything on one machine, restarted when it dies, gone when this process is. The link that
-opens the console logged in is made by the server, for whoever holds the token of ``up``."""
+opens the console logged in is made by the server, for a holder of the token of ``up``."""
 
 from __future__ import annotations
 

@@ -70,9 +70,9 @@ class CatalogExecutor:
     """One server's catalog; implements the relay's ``AsyncOutbox`` and the guard's ``AsyncMarks`` too.
 
     ``counts`` answers how many members zones need, for the limit of each node. ``hash_password``: without it
-    statements that hold a password are refused. ``requires_login``: what is done for nobody changes nothing,
-    but for what the server does by itself under a name (``Channel.SYSTEM``). ``requires_reason``: every change
-    says why.
+    statements that hold a password are refused. ``requires_login``: without a login nothing is changed, except
+    by the server itself under a name of its own (``Channel.SYSTEM``). ``requires_reason``: every change needs a
+    reason.
     """
 
     def __init__(

@@ -1,7 +1,9 @@
-"""Runs any statement: DDL goes to the catalog, SELECT to the sandbox, CALL to the metastore, others stay here.
+"""Engine for all statements: DDL goes to the catalog, SELECT to the sandbox, CALL to the metastore, others stay
+here.
 
 Every question is answered from one snapshot: the catalog is read first, then the keyspace is copied, and
-neither is looked at again. Rows are made in worker threads, so that a zone of 65000 partitions delays nobody.
+neither is read again. Rows are made in worker threads, so that a zone of 65000 partitions delays no other
+request.
 """
 
 from __future__ import annotations

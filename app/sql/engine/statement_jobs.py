@@ -141,7 +141,7 @@ _STATEMENT_ID = re.compile(r"[0-9a-f]{32}")
 @dataclass(frozen=True, slots=True)
 class StatementGate:
     """The gate that statements pass, however they came. ``reader`` is closed with the engine; in ``line``
-    statements wait for their turn. ``watch`` None: nobody has to log in."""
+    statements wait for their turn. ``watch`` None: no login is required."""
 
     reader: ScriptReader = field(default_factory=ScriptReader)
     line: StatementLine = field(default_factory=StatementLine)

@@ -126,8 +126,8 @@ class ZoneChange:
 
 @dataclass(frozen=True, slots=True)
 class Flow:
-    """Replicas that ``target`` takes over from ``source``; an empty name is nobody: an additional replica, or
-    one that ends. From a node to itself: copies that are made anew, in another role."""
+    """Replicas that ``target`` takes over from ``source``; an empty name: there is none, for an additional
+    replica or one that ends. From a node to itself: copies that are made anew, in another role."""
 
     source: str
     target: str

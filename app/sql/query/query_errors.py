@@ -6,7 +6,7 @@ from __future__ import annotations
 import re
 
 _TYPE = r"(?P<type{}>[A-Z]\w*(?: WITH TIME ZONE)?(?:\([\w ,]*\))?(?:\[\d*\])*)"
-"""A group of this name holds one of DuckDB's types, which is told as clients know it."""
+"""Pattern of one of DuckDB's types, which is shown as clients know it."""
 _DATES = r"[Dd]ate|[Tt]ime|[Tt]imestamp|[Ii]nterval|Epoch"
 _EXPRESSIONS = (
     r"missing [)\]]|invalid (?:character class|named capture|repetition|escape sequence|perl operator|UTF-8)|"

@@ -50,8 +50,8 @@ class WireType:
     """Time zone of the clock that instants are shown by; empty: the session's."""
 
     def text_of(self, column: str) -> str:
-        """A clock that goes back shows an hour twice, of which drivers mean the first; the second is told by
-        the session's zone."""
+        """SQL for a column's value as a text. A clock that goes back shows an hour twice, of which drivers mean
+        the first; the second is written with the session's zone."""
         text = f"CAST({column} AS {self.carrier})"
         if not self.zone:
             return text

@@ -1,5 +1,5 @@
-"""Answers of statements, whatever protocol asked: columns and rows, what a DDL statement did, what the
-statements of a script did, and the error that ended one."""
+"""Answers of statements for all protocols: columns and rows, the effect of a DDL statement, the results of a
+script, and the error that ended one."""
 
 from __future__ import annotations
 
@@ -38,8 +38,8 @@ def timestamp_text(at_ms: int) -> str:
 
 @dataclass(frozen=True, slots=True)
 class AnswerColumn:
-    """``comment``: of a view's column, its meaning. ``sums``: over all zones, so it is empty for who
-    does not see them all."""
+    """``comment``: of a view's column, its meaning. ``sums``: over all zones, so it is empty for a
+    caller who may not see them all."""
 
     name: str
     type: ResultType
@@ -51,7 +51,7 @@ class AnswerColumn:
 class ResultSet:
     """``rows`` hold JSON-ready values in column order. For DDL: no columns, ``update_type`` (CREATE ZONE, ...),
     ``applied``, ``effect``, the zone and the catalog version after it. ``held``: what a
-    reader of the rows has to hold, as ``Permit.shown`` writes it; empty where nobody has to log in."""
+    reader of the rows has to hold, as ``Permit.shown`` writes it; empty where no login is required."""
 
     columns: tuple[AnswerColumn, ...] = ()
     rows: Sequence[tuple[Any, ...]] = ()
@@ -150,7 +150,7 @@ def shown_warnings(warnings: Sequence[StatementWarning]) -> list[dict[str, str]]
 
 
 class ShownResult(Protocol):
-    """Result of one statement of a script, of whatever kind: all that is done with it is showing it."""
+    """Result of one statement of a script, of any kind, to be shown."""
 
     def to_json(self) -> dict[str, Any]: ...
 

@@ -1,5 +1,5 @@
-"""SQL text is read within limits; what is not short in two threads of its own, for its senders in turns, while
-somebody waits for it."""
+"""Parsing of SQL text within limits; long texts are parsed in two threads of their own, in turns for their
+senders, while these wait."""
 
 from __future__ import annotations
 

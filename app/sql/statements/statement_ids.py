@@ -1,7 +1,7 @@
 """Ids under which the DDL of a logged statement goes into the catalog's history.
 
 A context variable, because between the log (outermost) and the commit (innermost, in the worker thread) lie
-engines that need not know of it: whatever runs inside ``numbered`` commits under ids that the log can find
+engines that need not know of it: statements that run inside ``numbered`` commit under ids that the log can find
 again after its server has died.
 """
 

@@ -6,9 +6,10 @@ their own few places, in a ``QueryLine`` of the sandboxes. That is a value that 
 processes.
 
 Invariants of it: at most ``places`` queries run, of those at most ``places - kept`` that are not cheap, so that
-a place is always soon free for a cheap one. Who has the least gets the next place: the address with the fewest
-running queries, then the user of it, then the one served longest ago, then the first to come. Addresses come
-before users, for a client can make up names. Nobody fills the line: a client and an address have a part of it.
+a place is always soon free for a cheap one. The next place goes to the address with the fewest running
+queries, then to the user with the fewest, then to the one served longest ago, then to the first to come.
+Addresses come before users, for a client can make up names. No client or address can fill the line: each has a
+part of it.
 """
 
 from __future__ import annotations
@@ -44,8 +45,8 @@ class LineLimits:
 
 @dataclass(frozen=True, slots=True)
 class QueryClient:
-    """``user`` is for people; ``principal``: whose the query is, None where nobody has to log in. ``scope``:
-    that of its token, which makes nobody another client."""
+    """``user`` is for people; ``principal``: whose the query is, None where no login is required. ``scope``:
+    that of its token, which does not make its user another client."""
 
     address: str = ""
     user: str = ""
@@ -147,7 +148,7 @@ class QueryLine:
         self._waiting[number] = replace(ticket, is_cheap=False)
 
     def leave(self, number: int) -> None:
-        """A query is over, or nobody wants it any more."""
+        """Remove a query that is over, or whose client has gone."""
         self._order = None
         self._running.pop(number, None)
         self._waiting.pop(number, None)
@@ -269,7 +270,7 @@ class StatementLine:
         return len(self._turns) - self.waiting
 
     def arrive(self) -> StatementTurn:
-        """Accepts a statement of whoever is acting; ``leave`` ends it. Raises RefusedError:
+        """Accept a statement of the current caller; ``leave`` ends it. Raises RefusedError:
         TOO_MANY_STATEMENTS, CLIENT_STATEMENT_LIMIT."""
         actor = current_actor()
         client = QueryClient(actor.address, actor.name, current_principal())

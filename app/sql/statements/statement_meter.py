@@ -64,7 +64,7 @@ class StatementMeter:
 
     @asynccontextmanager
     async def statement(self) -> AsyncIterator[Measured]:
-        """Around one text. Whoever is cancelled has gone away: that is no outcome."""
+        """Measure one statement. A cancelled one, whose client has gone, is no outcome."""
         begun, measured = time.perf_counter(), Measured()
         try:
             yield measured

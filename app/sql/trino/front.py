@@ -331,7 +331,7 @@ class TrinoFront:
             return Page(_first_page(broken.kind.name, base))
 
     async def _first(self, row: StatementRow, base: str, *, is_kept: bool) -> Page:
-        """The answer to a POST. ``is_kept``: it goes on when nobody waits any more."""
+        """The answer to a POST. ``is_kept``: the statement goes on when its client has gone."""
         try:
             newest = await self.jobs.wait(row.statement_id, FIRST_HOLD_S, for_report=True)
         except asyncio.CancelledError:
@@ -427,7 +427,8 @@ def _first_page(answer: str, base: str) -> dict[str, Any]:
 
 
 def _last_page(unlogged: re.Match[str], base: str) -> Page:
-    """Raises RefusedError for an id that nobody was given."""
+    """The last page of a statement that is not logged. Raises RefusedError for an id that was never given
+    out."""
     answer, catalog, schema = unlogged[1], unlogged[2] or "", unlogged[3] or ""
     row = StatementRow(unlogged[0], TRINO, StatementState.SUCCEEDED, finished_us=0)
     if answer in ControlKind.__members__:

@@ -260,7 +260,7 @@ _OWN = tuple(
 
 
 def _kind(table: SystemView, otherwise: str) -> str:
-    """VIEW tells clients that nobody can write to it."""
+    """VIEW tells clients that it cannot be written to."""
     return "VIEW" if table.schema == INFORMATION_SCHEMA else otherwise
 
 

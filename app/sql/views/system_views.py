@@ -241,5 +241,5 @@ SYSTEM_VIEWS = (
 )
 
 PASSING = (".SNAPSHOT", *(f".{name}" for name in (ALERTS, AUDIT, SQL_QUERIES, STORE_COPIES, *OF_CALLERS)))
-"""Ends of the names of views that change while the versions of both stores stay: with the time, with what no
-version tells, and with who asks."""
+"""Ends of the names of views that change while the versions of both stores stay: with the time, with state that
+has no version, and with the caller."""

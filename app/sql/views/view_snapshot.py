@@ -4,7 +4,7 @@ more.
 Made in the event loop, read in a worker thread. Both numbers are shown (``SYSTEM.SNAPSHOT``), because the two
 stores are read one after the other: the keyspace is never older than what the catalog's version had published
 when it was read, and may already know a later one. Rows of views are made in threads of their own, so that a
-zone of 65,000 partitions delays nobody (``ViewThreads``).
+zone of 65,000 partitions delays no other request (``ViewThreads``).
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ class SystemSnapshot:
     store_copies: tuple[ServerCopies, ...] = ()
     """Copies that each store server reports; empty when no view needs them."""
     seen: frozenset[ZoneId] | None = None
-    """The zones that whoever asks may see; None: all, those that are gone as well."""
+    """The zones that the caller may see; None: all, those that are gone as well."""
     silence: MetastoreSilence | None = None
     """Silence of the metastore; None: partitions are as the keyspace says."""
     since_ms: Callable[[PartitionId], int | None] = lambda _: None
@@ -195,7 +195,8 @@ class ViewSources:
 T = TypeVar("T")
 
 THREADS = 4
-"""One more than queries run at once, so that nobody who only asks for a list waits for theirs."""
+"""Number of threads: one more than queries run at once, so that a caller who only wants a list need not wait
+for them."""
 
 
 class ViewThreads:

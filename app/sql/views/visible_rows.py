@@ -1,5 +1,5 @@
-"""Rules of what a caller may ask, and which rows of the answer it may see: before any query engine has them, so
-that no count and no sum tells of a zone that is hidden."""
+"""Rules for what a caller may ask, and which rows of the answer it may see. They are applied before any query
+engine has the rows, so that no count and no sum reveals a hidden zone."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def asked_of(views: Iterable[SystemView]) -> Asked:
 
 @dataclass(frozen=True)
 class Permit:
-    """``caller`` may have what is ``asked``, on the grants of ``catalog``. None: nobody has to log in. Raises
+    """``caller`` may have what is ``asked``, on the grants of ``catalog``. None: no login is required. Raises
     RefusedError (PRIVILEGE_MISSING) where it may not."""
 
     catalog: CatalogSnapshot

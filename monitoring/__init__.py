@@ -1,1 +1,2 @@
-"""What Prometheus and Grafana read. ``python -m monitoring`` makes it from the tables of alerts and panels."""
+"""Files that Prometheus and Grafana read; ``python -m monitoring`` makes them from tables of alerts and
+panels."""

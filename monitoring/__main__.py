@@ -35,7 +35,7 @@ alerts` lists what fires.
 
 
 def files() -> dict[Path, str]:
-    """What the tables make, by path."""
+    """Files that the tables make, by path."""
     dashboards = {FOLDER / "dashboards" / f"{each.uid}.json": document(each) for each in DASHBOARDS}
     return {
         **dashboards,

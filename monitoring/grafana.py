@@ -33,7 +33,7 @@ def document(dashboard: Dashboard) -> str:
 
 
 def _placed(panels: tuple[Panel, ...]) -> list[dict[str, Any]]:
-    """In the order of the table, from left to right; a larger size begins a line of its own."""
+    """Place panels in the order of the table, from left to right; another height begins a line of its own."""
     placed, x, y, height = [], 0, 0, 0
     for number, panel in enumerate(panels, 1):
         width, own_height = NUMBER_SIZE if panel.is_number else LINES_SIZE

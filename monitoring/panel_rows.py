@@ -11,7 +11,7 @@ from enum import Enum
 
 
 class Unit(Enum):
-    """As Grafana calls them."""
+    """Units, with Grafana's names."""
 
     COUNT = "short"
     SECONDS = "s"

@@ -42,7 +42,7 @@ def _rule(row: AlertRow, divisor: float) -> Iterator[str]:
 
 
 def shortened(promql: str, divisor: float) -> str:
-    """With every window divided, but none below what a few scrapes fill."""
+    """The query with every window divided, but none shorter than a few scrapes need."""
     if divisor <= 1:
         return promql
 

@@ -1,5 +1,5 @@
-"""How large the product is, and whether it is tidy: lines of code by package (neither blanks nor comments nor
-docstrings), class names that mean two things, and imports that close a circle.
+"""Size and tidiness of the product: lines of code by package (neither blanks nor comments nor docstrings),
+class names that mean two things, and imports that close a circle.
 
     .venv/bin/python scripts/house.py
 
@@ -20,7 +20,7 @@ import grimp
 ROOT = Path(__file__).parents[1]
 PRODUCT = ("app", "parser", "catalog", "rebalance", "spark", "migrations")
 BESIDE = ("clients", "simulator", "scripts", "monitoring")
-"""What is a distribution of its own, is not shipped, or not as code."""
+"""Folders that are a distribution of their own, or are not shipped, or not as code."""
 NO_CODE = {
     tokenize.COMMENT,
     tokenize.NL,

@@ -35,7 +35,7 @@ MADE = "<!-- Made by scripts/option_docs.py from {}; change that table, not this
 
 
 def table(columns: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> str:
-    """In Markdown."""
+    """A table in Markdown."""
     lines = [columns, tuple("---" for _ in columns), *rows]
     return "\n".join(f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in line)} |" for line in lines)
 
@@ -107,7 +107,7 @@ def parameters(command: Any, name: str = "") -> Iterator[tuple[str, Any]]:
 
 
 def accepted(field: FieldInfo) -> str:
-    """What a value is, with its bounds as pydantic has them."""
+    """Kind of a field's values, with their bounds as pydantic has them."""
     kind = field.annotation
     if isinstance(kind, type) and issubclass(kind, Enum):
         return ", ".join(str(choice.value) for choice in kind)
@@ -212,7 +212,7 @@ and lasts longer deserves a look, but how long a copy takes depends on its size.
 
 
 ROWS = (ZoneBody, NodeBody, OperationBody, PartitionBody, AlertBody, AuditBody)
-"""Whose JSON Schema is written out."""
+"""Bodies whose JSON Schema is written out."""
 
 
 def views() -> str:

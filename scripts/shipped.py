@@ -1,4 +1,4 @@
-"""What is shipped, out of what is locked: the project's dependencies without those of its tests.
+"""Packages that are shipped, of those that are locked: the project's dependencies without those of its tests.
 
     python scripts/shipped.py requirements    # for pip install --require-hashes
     python scripts/shipped.py sbom            # CycloneDX 1.5, as JSON
@@ -61,7 +61,7 @@ def shipped() -> list[Locked]:
 
 
 def sbom() -> dict[str, Any]:
-    """Without a time: the same lock file makes the same document."""
+    """The bill of materials, without a time, so that the same lock file makes the same document."""
     parts = shipped()
     table = project()["project"]
     own = {

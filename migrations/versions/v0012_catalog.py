@@ -158,7 +158,7 @@ def _statements() -> None:
 
 
 def _stores() -> None:
-    """What was seen of the metastore, and which builds may write a newer catalog than theirs.
+    """Create the tables of the metastore's mark, and of builds that may write a newer catalog than theirs.
 
     A later migration that a build of an earlier schema can live with (tables, indexes, columns that may be
     empty) leaves the row of ``schema_writers`` as it is; any other sets it to its own revision."""
@@ -183,7 +183,7 @@ def _stores() -> None:
 
 
 def _audit() -> None:
-    """Who changed what, when, why and from where."""
+    """Create the audit log: changes, with their authors, times, reasons and origins."""
     op.create_table(
         "audit_log",
         sa.Column(
@@ -271,7 +271,7 @@ def _principals() -> None:
 
 
 def _proofs() -> None:
-    """What users prove themselves with. No secret is kept, only what one is compared with."""
+    """Create the tables of users' proofs. No secret is kept, only a hash with which one is compared."""
     secret = "SHA-256, hexadecimal"
     op.create_table(
         "tokens",

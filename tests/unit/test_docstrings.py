@@ -10,8 +10,18 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-DONE = ("app", "catalog", "parser", "rebalance", "spark")
-"""Packages whose docstrings were rewritten; others follow."""
+DONE = {
+    "app": 2_000,
+    "catalog": 400,
+    "clients": 100,
+    "migrations": 10,
+    "monitoring": 12,
+    "parser": 100,
+    "rebalance": 2_500,
+    "scripts": 20,
+    "spark": 100,
+}
+"""Folders whose docstrings were rewritten, with the least number of them; others follow."""
 REFUSED = re.compile(
     r"(What|Of|Whether|As|How|Where|Why|Which|Who|Whom|Whose|Whoever|Whatever|Nobody|Somebody|Nothing|Something|"
     r"Until|When|While|If|For|In|On|At|By|To|From|With|Without|Before|After|Behind|Under|Since|Because|Once|So|"
@@ -28,12 +38,12 @@ def first_lines(path: Path) -> Iterator[str]:
                 yield str(statement.value.value).strip().partition("\n")[0]
 
 
-@pytest.mark.parametrize("package", DONE)
-def test_first_lines_stand_alone(package: str) -> None:
+@pytest.mark.parametrize("folder", DONE)
+def test_first_lines_stand_alone(folder: str) -> None:
     lines = [
         (path.relative_to(ROOT).as_posix(), line)
-        for path in sorted((ROOT / package).rglob("*.py"))
+        for path in sorted((ROOT / folder).rglob("*.py"))
         for line in first_lines(path)
     ]
-    assert len(lines) > 100
+    assert len(lines) >= DONE[folder]
     assert [f"{place}: {line}" for place, line in lines if REFUSED.match(line)] == []

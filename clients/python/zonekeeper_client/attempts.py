@@ -1,4 +1,4 @@
-"""How one attempt at one member or store server failed."""
+"""Failures of one attempt at one member or store server."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from urllib.parse import quote, urlsplit
 
 
 class AttemptFailedError(Exception):
-    """The same request may be sent to another one. ``may_be_done``: it may have been carried out, or may yet
-    be; ``is_well``: who was asked is fine, and somebody else may do it; ``is_map_old``: the map named an
-    earlier generation; ``leader``: the server that does it, as far as is known."""
+    """Failed attempt, after which the same request may be sent to another server. ``may_be_done``: it may have
+    been carried out, or may yet be; ``is_well``: the server works, but another one may do it; ``is_map_old``:
+    the map named an earlier generation; ``leader``: the server that does it, as far as is known."""
 
     def __init__(
         self,

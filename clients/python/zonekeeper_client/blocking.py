@@ -65,13 +65,13 @@ class BlockingZoneClient:
         operation_id: str | None = None,
         **options: Unpack[KeyWriteOptions],
     ) -> Stored:
-        """As ``ZoneClient.put``."""
+        """Put a key as ``ZoneClient.put`` does."""
         return self._done(self._client.put(zone, key, value, operation_id, **options))
 
     def delete(
         self, zone: str, key: str, operation_id: str | None = None, **options: Unpack[KeyWriteOptions]
     ) -> Stored:
-        """As ``ZoneClient.delete``."""
+        """Delete a key as ``ZoneClient.delete`` does."""
         return self._done(self._client.delete(zone, key, operation_id, **options))
 
     def get(
@@ -83,11 +83,11 @@ class BlockingZoneClient:
         at_revision: int | None = None,
         limit_s: float | None = None,
     ) -> Found | None:
-        """As ``ZoneClient.get``."""
+        """Get a key as ``ZoneClient.get`` does."""
         return self._done(self._client.get(zone, key, read=read, at_revision=at_revision, limit_s=limit_s))
 
     async def _made(self) -> ZoneClient:
-        """In the loop's thread: its connections belong to that loop."""
+        """Make the client in the loop's thread, since its connections belong to that loop."""
         return ZoneClient(
             self._urls,
             mode=self._mode,

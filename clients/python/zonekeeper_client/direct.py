@@ -29,13 +29,13 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 PAUSE = Pause(0.02, 0.25)
-"""Once all were asked: an election, or an exchange of the partition map, may end."""
+"""Pause after all members were asked: an election, or an exchange of the partition map, may end meanwhile."""
 ROUTELESS_S = 1.0
 AVOIDED_S = 1.0
 """A member that failed is asked last for this long."""
 
 Attempt = Callable[[str, int | None, float], Awaitable[T]]
-"""Of a URL, the generation that the route names, and seconds."""
+"""Attempt at a URL, with the generation that the route names and a limit in seconds."""
 
 
 class Engine(Protocol):
@@ -155,7 +155,7 @@ class DirectPath:
         raise OutcomeUnknownError(message) if may_be_done else ServersUnavailableError(message)
 
     def _ordered(self, urls: tuple[str, ...]) -> list[str]:
-        """Those that failed a moment ago last, the oldest failure first."""
+        """URLs in the order of attempts: those that failed a moment ago last, the oldest failure first."""
         earliest = asyncio.get_running_loop().time() - AVOIDED_S
         return sorted(urls, key=lambda url: max(self._failed_at.get(url, 0.0), earliest))
 

@@ -1,10 +1,10 @@
-"""What the client raises.
+"""Errors of the client.
 
 ClientError
 ├── ReadTimedOutError         no answer to a get within the time limit
-├── ServersUnavailableError   nobody gave a routing map or carried out a put in time: nothing was written
+├── ServersUnavailableError   no routing map, or no put carried out, in time: nothing was written
 ├── OutcomeUnknownError       no answer to a put within the time limit: it may have been applied
-├── ConditionFailedError      the key is not as the write wanted it
+├── ConditionFailedError      the key is not as the write requires
 ├── OperationAbandonedError   a later write has abandoned the one with this operation id
 ├── IncompatibleServerError   the server's version is too far from the client's
 └── RefusedByServerError      refused, and nothing was written; ``problem`` says why
@@ -59,20 +59,21 @@ class ClientError(Exception):
 
 
 class ReadTimedOutError(ClientError):
-    """Asking again is right: a read changes nothing."""
+    """No answer to a read in time. It may be repeated: a read changes nothing."""
 
 
 class ServersUnavailableError(ClientError):
-    """Nobody did it in time, and nothing was written; the message names the last reason."""
+    """No server did it in time, and nothing was written; the message names the last reason."""
 
 
 class OutcomeUnknownError(ClientError):
-    """The same operation id may be used to repeat the write for as long as ids are kept; the next write of the
-    key by this client abandons it."""
+    """Write with an unknown outcome. It may be repeated with the same operation id for as long as ids are kept;
+    the next write of the key by this client abandons it."""
 
 
 class ConditionFailedError(ClientError):
-    """``wants_absence``: no such key was wanted; else another revision of it."""
+    """Write whose condition failed. ``wants_absence``: the key was to be absent; else to have another
+    revision."""
 
     def __init__(self, message: str, *, wants_absence: bool) -> None:
         super().__init__(message)

@@ -73,7 +73,7 @@ class EtcdMembers:
         self._lists = lists
         self._certificate = certificate
         self._channels: dict[str, tuple[Any, Any]] = {}
-        """By URL, each with the certificate that it shows."""
+        """Channels by URL, each with the certificate that it shows."""
         self._closing: set[asyncio.Task[None]] = set()
         self._leases: dict[Partition, Lease] = {}
 
@@ -223,11 +223,11 @@ class EtcdMembers:
 
 
 _GUARD_READS = [wire.get(IDENTITY_KEY), wire.get(GENERATION_KEY)]
-"""For where the guards do not hold; ``_check`` takes what they find."""
+"""Reads for when the guards do not hold; ``_check`` takes their results."""
 
 
 def _guards(partition: Partition, generation: int | None) -> list[bytes]:
-    """Of the group, and of its life, that the caller was sent to: the address may belong to another one."""
+    """Guards that the member is of this group and generation: the address may belong to another one."""
     own = wire.has_value(IDENTITY_KEY, str(partition).encode())
     if generation is None:
         return [own]

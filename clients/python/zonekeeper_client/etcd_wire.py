@@ -11,7 +11,7 @@ from dataclasses import dataclass
 TXN, LEASE_GRANT = "/etcdserverpb.KV/Txn", "/etcdserverpb.Lease/LeaseGrant"
 VARINT, FIXED64, BYTES, FIXED32 = 0, 1, 2, 5
 CREATE, MOD, VALUE = 1, 2, 3
-"""What a comparison looks at: a key's first revision, its last one, its value."""
+"""Targets of a comparison: a key's first revision, its last one, its value."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +90,7 @@ def _found(answer: bytes) -> KeyValue | None:
 
 
 def _compare(target: int, key: bytes, wanted: bytes) -> bytes:
-    """Of equality, which is protobuf's 0 and left out."""
+    """Encode a comparison for equality, which is protobuf's 0 and left out."""
     return _varint_field(2, target) + _bytes(3, key) + wanted
 
 

@@ -1,7 +1,7 @@
 """The server of a running ``zonectl up``, as its owner finds it: by ``run.json`` of the data directory.
 
 Who may write the file leads its readers to a server of his own, and who may read the token is logged in by it:
-so both are believed only where nobody but the user who asks can have written them.
+so both are trusted only where no one but the user who reads them can have written them.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ def _require_own(directory: Path) -> None:
 
 
 def _own_text(path: Path, forbidden: int) -> str:
-    """Of the very file that was looked at."""
+    """Read the text of the very file whose owner and mode were checked."""
     with open(path, encoding="utf-8") as stream:
         _check(path, os.fstat(stream.fileno()), forbidden)
         return stream.read()

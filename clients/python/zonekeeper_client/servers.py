@@ -16,11 +16,11 @@ from zonekeeper_client.version import VERSION, VERSION_FIELD, check_version
 
 CONNECT_LIMIT_S = 2.0
 HUNG_AFTER_S = 5.0
-"""With several servers, one that does not answer for so long is left for the next one. What was asked is
-repeated there, so only what may be repeated is sent through here."""
+"""Seconds without an answer after which the next of several servers is tried. The request is repeated there, so
+only requests that may be repeated are sent through here."""
 RETRY = Pause(0.02, 0.5)
 SHORTEST_S = 0.5
-"""No repetition begins with less time left: it would be sent, and its answer not waited for."""
+"""Least time left for a repetition: with less it would be sent, and its answer not awaited."""
 
 UNDONE = frozenset(
     {
@@ -42,7 +42,7 @@ class ServerFailedError(ClientError):
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """Of a success, or of a 304: then ``body`` is empty and ``is_unchanged``."""
+    """Answer of a success, or of a 304: then ``body`` is empty and ``is_unchanged``."""
 
     body: JsonObject
     headers: Mapping[str, str]

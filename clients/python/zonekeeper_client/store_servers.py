@@ -162,7 +162,7 @@ class StoreConnection:
             self._waiting.pop(request.request, None)
 
     def close(self) -> None:
-        """What is being asked fails."""
+        """Close the connection; requests that await an answer fail."""
         if self._writer is not None:
             self._writer.transport.abort()
 
@@ -207,7 +207,8 @@ class StoreConnection:
                     answer.set_exception(ConnectionError(reason))
 
     def _take(self, messages: list[Message]) -> Refused | None:
-        """With which words the other side ends the connection; None: it does not."""
+        """Hand answers to their requests; the message by which the other side ends the connection; None: there
+        is none."""
         for message in messages:
             if isinstance(message, StoreAnswer):
                 answer = self._waiting.pop(message.request, None)

@@ -44,7 +44,7 @@ class ShownCertificate:
         return self._pem
 
     def context(self) -> ssl.SSLContext:
-        """For a connection that is made now. Raises OSError."""
+        """TLS context for a connection that is made now. Raises OSError."""
         context = trusting(self._files.ca.read_text())
         context.load_cert_chain(self._files.certificate, self._files.key)
         return context

@@ -18,7 +18,7 @@ class UnsettledWrites:
         self._ids: OrderedDict[tuple[str, str], list[str]] = OrderedDict()
 
     def of(self, zone: str, key: str, but: str = "") -> tuple[str, ...]:
-        """Without ``but``, which is being sent again."""
+        """Operations of the key without an outcome, without ``but``, which is being sent again."""
         return tuple(operation for operation in self._ids.get((zone, key), ()) if operation != but)
 
     def add(self, zone: str, key: str, operation: str) -> None:
@@ -29,7 +29,7 @@ class UnsettledWrites:
             self._ids.popitem(last=False)
 
     def settle(self, zone: str, key: str, operations: Iterable[str]) -> None:
-        """They have an outcome now."""
+        """Forget operations that have an outcome now."""
         settled = set(operations)
         left = [operation for operation in self._ids.get((zone, key), ()) if operation not in settled]
         if left:

@@ -146,7 +146,7 @@ class ZoneClient:
 
         ``operation_id``: give one of your own to be able to repeat the put later, for as long as ids are kept.
         Raises ClientError: ConditionFailedError, OutcomeUnknownError, OperationAbandonedError (a later write
-        has abandoned this operation id), RefusedByServerError and, when nobody could be asked in time or
+        has abandoned this operation id), RefusedByServerError and, when no server could be asked in time or
         nothing was written, ServersUnavailableError; ValueError for a key of other than 1 to 1024 characters,
         and for what is no UTF-8.
         """
@@ -155,13 +155,14 @@ class ZoneClient:
     async def delete(
         self, zone: str, key: str, operation_id: str | None = None, **options: Unpack[KeyWriteOptions]
     ) -> Stored:
-        """As ``put``; a key that does not exist stays so."""
+        """Delete a key, with the rules of ``put``; a missing key is no error."""
         return await self._settled(zone, key, None, operation_id, options)
 
     async def _settled(
         self, zone: str, key: str, value: str | None, operation_id: str | None, options: KeyWriteOptions
     ) -> Stored:
-        """What it abandons is settled with it; with an unknown outcome, or a caller that left, it is not."""
+        """Write, and settle the operations that it abandons, unless its outcome is unknown or its caller was
+        cancelled."""
         operation = operation_id or uuid.uuid4().hex
         abandons = self._unsettled.of(zone, key, but=operation)
         if_revision, if_absent = options.get("if_revision"), options.get("if_absent", False)
@@ -247,8 +248,9 @@ class ZoneClient:
 
 
 def _refusal_of_write(refused: RefusedByServerError, operation: str, *, may_be_done: bool) -> ClientError:
-    """As a direct client is told. ``may_be_done``: an attempt before it may have been carried out, or is yet to
-    be, whatever the last one was refused for; one that wants a revision which is gone never will."""
+    """The error that a direct client would raise. ``may_be_done``: an earlier attempt may have been carried
+    out, or may yet be, whatever the reason of the last refusal; one that requires a revision which is gone
+    never will."""
     name, message = refused.problem.name, f"operation {operation}: {refused}"
     if name == OPERATION_ABANDONED:
         return OperationAbandonedError(message)

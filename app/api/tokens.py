@@ -16,7 +16,7 @@ from app.api.services import Services, ServicesOf
 from app.contract.logins import ConsoleLink, NewToken, TokenBody, Tokens, WhoAmI
 from app.requests.context import Login, Proof, current_login
 from app.security.access_view import AccessView
-from app.security.console_door import LOGIN
+from app.security.console_login import LOGIN
 from app.security.login_check import utc_now_us
 from app.security.token_secrets import new_secret
 from catalog.core.audit import Action

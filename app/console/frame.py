@@ -25,7 +25,7 @@ from app.console.viewer import current_viewer, page_refusal, sees_system, viewin
 from app.core.alerts import AlertState
 from app.edge.headers import CONSOLE as PATH
 from app.requests.context import current_actor
-from app.security.console_door import session_secret
+from app.security.console_login import session_secret
 from app.security.policy import PAGES
 from catalog.core.audit import Actor, Channel
 from catalog.core.credentials import csrf_of

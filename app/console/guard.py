@@ -26,7 +26,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from app.console.browser import call
 from app.console.viewer import Viewer, renewed, viewing
 from app.requests.context import current_actor, current_login, current_request_id
-from app.security.console_door import FILES
+from app.security.console_login import FILES
 from app.security.login_check import refuse
 from app.security.session_view import SessionView
 from catalog.core.audit import Actor, Channel

@@ -13,7 +13,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from app.edge.headers import Fields
 from app.metrics.exposition import Exposition
 from app.metrics.request_meter import ROUTE
-from app.security.console_door import SECURE_SCHEMES
+from app.security.console_login import SECURE_SCHEMES
 from app.security.login_check import uncached
 from app.security.token_secrets import ScrapeToken
 

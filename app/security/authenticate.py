@@ -19,7 +19,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from app.edge.headers import CONSOLE, SQL_PROTOCOL, SQL_ROLE, SQL_USER, Fields, is_at
 from app.requests.context import Login, logged_in
 from app.security.access_view import AccessView
-from app.security.console_door import SECURE_SCHEMES, ConsoleDoor
+from app.security.console_login import SECURE_SCHEMES, ConsoleLogin
 from app.security.login_check import LoginCheck, read_credential, refuse, uncached
 from app.security.policy import SEE_SYSTEM, is_surface
 from app.security.session_view import SessionView
@@ -89,8 +89,8 @@ class Authentication:
     measures: Measures = NO_MEASURES
 
     def __post_init__(self) -> None:
-        self._door = (
-            ConsoleDoor(self.app, self.check, self.sessions, self.https_url)
+        self._console_login = (
+            ConsoleLogin(self.app, self.check, self.sessions, self.https_url)
             if self.sessions is not None
             else None
         )
@@ -99,8 +99,8 @@ class Authentication:
         if scope["type"] not in ("http", "websocket"):
             await self.app(scope, receive, send)
             return
-        if self._door is not None and is_at(CONSOLE, scope["path"]):
-            await self._door(scope, receive, send)
+        if self._console_login is not None and is_at(CONSOLE, scope["path"]):
+            await self._console_login(scope, receive, send)
             return
         fields = Fields.of(scope)
         try:

@@ -139,7 +139,7 @@ ROUTES: dict[tuple[str, str], Row] = {
 SURFACES = frozenset({"/openapi.json", "/docs/files"})
 """Paths that are no routes of the API: files. They need SEE ON SYSTEM."""
 
-CONSOLE_DOOR: dict[tuple[str, str], Row] = {
+LOGIN_ROUTES: dict[tuple[str, str], Row] = {
     ("GET", f"{CONSOLE}/login"): _OPEN,
     ("GET", f"{CONSOLE}/login.js"): _OPEN,
     ("GET", f"{CONSOLE}/login.css"): _OPEN,

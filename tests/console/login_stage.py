@@ -19,7 +19,7 @@ from app.edge.request_rules import HttpLimits
 from app.edge.trust import Trust
 from app.edge.uvicorn_server import listen, serve_http
 from app.process.logs import configure
-from app.security.console_door import LOGIN
+from app.security.console_login import LOGIN
 from tests.fixtures.known_users import user_of
 from tests.fixtures.open_console import open_console
 from tests.fixtures.page_walk import USERS

@@ -10,7 +10,7 @@ import httpx
 import pytest
 from playwright.sync_api import BrowserContext, Page, expect
 
-from app.security.console_door import SESSION_COOKIE
+from app.security.console_login import SESSION_COOKIE
 from rebalance.core.keyspace.keys import Keyspace
 from tests.fixtures.console_stage import WAIT_MS, Chromium
 from tests.fixtures.etcd_server import Etcd

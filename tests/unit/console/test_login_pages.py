@@ -12,7 +12,7 @@ import pytest_asyncio
 
 from app.api.tokens import LinkCreate, TokenCreate, create_console_link, create_token
 from app.requests.context import Login, Proof, logged_in
-from app.security.console_door import SESSION_COOKIE
+from app.security.console_login import SESSION_COOKIE
 from app.security.token_secrets import new_secret
 from app.sql.statements.results import SessionContext
 from catalog.core.audit import AuditFilter

@@ -18,7 +18,7 @@ from app.console.viewer import Viewer, viewing
 from app.console.zone_grid import HealthCell, MoveCell, PartitionReading, ZoneGrid
 from app.console.zone_states import zone_state
 from app.requests.context import acting
-from app.security.console_door import SESSION_COOKIE
+from app.security.console_login import SESSION_COOKIE
 from catalog.core.audit import Actor, AuditFilter, Channel
 from catalog.core.errors import StatementError
 from tests.fixtures.console_browser import ConsoleBrowser

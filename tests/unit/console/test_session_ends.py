@@ -10,7 +10,7 @@ from dataclasses import replace
 import pytest
 import pytest_asyncio
 
-from app.security.console_door import SESSION_COOKIE
+from app.security.console_login import SESSION_COOKIE
 from app.security.token_secrets import SESSION_PREFIX, new_secret
 from catalog.core.credentials import csrf_of, opened_session
 from tests.fixtures.console_browser import ConsoleBrowser

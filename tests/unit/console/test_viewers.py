@@ -17,7 +17,7 @@ from app.console.shared import Site
 from app.console.viewer import Viewer, may_use, renewed, viewing
 from app.console.zone_states import node_loads
 from app.requests.context import Login, Proof
-from app.security.console_door import SESSION_COOKIE
+from app.security.console_login import SESSION_COOKIE
 from app.security.policy import PageControl
 from app.security.token_secrets import new_secret
 from catalog.core.audit import Actor, AuditFilter, Channel

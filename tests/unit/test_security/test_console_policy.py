@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from app.security.policy import (
-    CONSOLE_DOOR,
     CONTROLS,
+    LOGIN_ROUTES,
     PAGES,
     SOCKET_EVENTS,
     Guard,
@@ -75,7 +75,7 @@ def test_each_flipped_cell_is_noticed() -> None:
 
 
 def test_only_the_login_page_is_open() -> None:
-    is_open = {key for key, (guard, _) in CONSOLE_DOOR.items() if guard is Guard.OPEN}
+    is_open = {key for key, (guard, _) in LOGIN_ROUTES.items() if guard is Guard.OPEN}
     files = {("GET", f"/console/login{ending}") for ending in ("", ".js", ".css")}
     assert is_open == files | {("POST", "/console/login")}
 

@@ -1,4 +1,4 @@
-"""The console's door: its login page, its logout, and the session that everything else of it needs.
+"""The login to the console: its login page, its logout, and the session that all else of the console needs.
 
 A session is proved by a cookie alone, and only the console reads the cookie. So no page of another site can
 make a browser call the API.
@@ -30,7 +30,7 @@ from app.security.login_check import (
     refuse,
     uncached,
 )
-from app.security.policy import CONSOLE_DOOR, Guard
+from app.security.policy import LOGIN_ROUTES, Guard
 from app.security.session_view import SessionView
 from app.security.token_secrets import SECRET_BYTES
 from catalog.core.credentials import csrf_of, digest_of
@@ -55,7 +55,7 @@ _SECRET = re.compile(r"[A-Za-z0-9_-]{43}")
 
 
 @dataclass(eq=False)
-class ConsoleDoor:
+class ConsoleLogin:
     """ASGI application that passes requests with a session to ``app``, with the login in the scope as
     ``login``. ``https_url``: empty where only a proxy knows it."""
 
@@ -89,7 +89,7 @@ class ConsoleDoor:
     async def _secure(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a request that came by TLS. Raises StatementError."""
         cookies = _cookies(Fields.of(scope))
-        row = CONSOLE_DOOR.get((scope.get("method", ""), scope["path"]))
+        row = LOGIN_ROUTES.get((scope.get("method", ""), scope["path"]))
         if row is not None and row[0] is Guard.OPEN:
             response = await self._open(scope, receive, cookies)
             await response(scope, receive, send)

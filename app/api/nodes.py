@@ -108,7 +108,7 @@ async def remove_node(node: NodeName, body: RemovalRequest, services: ServicesOf
     if _known(node, services)["alive"]:
         raise node_alive(node)
     zones = {zone.zone_id: zone.name for zone in (await services.snapshot()).zones}
-    verdict = can_stop(node, services.views, zones, await services.sight.silence())
+    verdict = can_stop(node, services.views, zones, await services.freshness.silence())
     removal: NodeRemoval = {
         "node": node,
         "state": "PLANNED",
@@ -169,7 +169,7 @@ async def can_stop_node(node: NodeName, services: ServicesOf) -> Response:
     services.require_metastore()
     body = _known(node, services)
     zones = {zone.zone_id: zone.name for zone in (await services.snapshot()).zones}
-    stop = can_stop(node, services.views, zones, await services.sight.silence())
+    stop = can_stop(node, services.views, zones, await services.freshness.silence())
     return JSONResponse({**stop, "alive": body["alive"], "drain": body["drain"]})
 
 

@@ -15,8 +15,8 @@ from app.api.problems import answers
 from app.api.services import Services, ServicesOf
 from app.contract.recovery import LossResets, PartitionStates, Resets, Restarts
 from app.requests.context import current_origin
+from app.views.mirror_freshness import as_of
 from app.views.recovery_views import loss_reset_body, partition_states, reset_body, restart_body
-from app.views.sight import as_of
 from catalog.core.audit import Action
 from catalog.core.errors import ErrorKind, RefusedError, StoreError
 from catalog.core.zone import Zone
@@ -115,10 +115,10 @@ async def recovery_states(
         if await services.seen_zones() is None:
             message += f"; there are {', '.join(sorted(known)) or 'none'}"
         raise RefusedError(ErrorKind.NODE_NOT_FOUND, message)
-    sight, silence = services.sight, await services.sight.silence()
+    freshness, silence = services.freshness, await services.freshness.silence()
     states = [
         state
-        for state in partition_states(services.views, known_zone, partition or (), sight, silence)
+        for state in partition_states(services.views, known_zone, partition or (), freshness, silence)
         if node is None or any(replica["node"] in node for replica in state["replicas"])
     ]
     return JSONResponse(

@@ -22,8 +22,8 @@ from app.sql.engine.statement_jobs import StatementJobs
 from app.sql.statements.results import StatementEngine
 from app.sql.statements.script_reader import ScriptReader
 from app.views.keyspace_views import KeyspaceViews
+from app.views.mirror_freshness import MirrorFreshness, as_of
 from app.views.routing import RoutingView, ZoneDirectory, ZoneEndpoints
-from app.views.sight import PartitionSight, as_of
 from catalog.core.authorisation import ALL_ZONES, Privilege, zone_object
 from catalog.core.errors import ErrorKind, StoreError
 from catalog.core.snapshot import CatalogSnapshot
@@ -50,7 +50,7 @@ class Services:
     sql: SqlEngine
     snapshot: Callable[[], Awaitable[CatalogSnapshot]]
     readiness: Callable[[], Awaitable[dict[str, Any]]]
-    sight: PartitionSight
+    freshness: MirrorFreshness
     zones: ZoneDirectory
     views: KeyspaceViews
     mirror: KeyspaceMirror
@@ -106,7 +106,7 @@ class Services:
 
     async def dated(self, body: Mapping[str, Any]) -> dict[str, Any]:
         """``body``, which was read from the mirror, with the time as of which it is true."""
-        return as_of(body, await self.sight.silence())
+        return as_of(body, await self.freshness.silence())
 
     async def seen(self, revision: int) -> None:
         """Wait until this server sees what was written at ``revision``, but no longer than ``SEEN_S``."""

@@ -28,7 +28,7 @@ async def upgrade_state(services: ServicesOf) -> Response:
     finalised."""
     services.require_metastore()
     zones = {zone.zone_id: zone.name for zone in (await services.snapshot()).zones}
-    silence = await services.sight.silence()
+    silence = await services.freshness.silence()
     views, copy, ownership = services.views, services.mirror.copy(), services.views.ownership
     body = upgrade_body(
         services.upgrades.upgrade,

@@ -141,6 +141,6 @@ async def _read(services: Services, partitions: int, reading: Callable[[Keyspace
     if partitions <= READ_IN_PLACE_MAX:
         return reading(services.views.seen_by(seen))
     keys, ownership = services.mirror.copy(), services.views.ownership
-    since_ms = services.sight.since_ms
+    since_ms = services.freshness.since_ms
     views = KeyspaceViews(keys, services.views.keyspace, ownership=lambda: ownership, since_ms=since_ms)
     return await asyncio.to_thread(reading, views.seen_by(seen))

@@ -33,9 +33,9 @@ from app.sql.trino.pages import LowerCaseNames
 from app.sql.views.metadata import registry_with_metadata
 from app.sql.views.view_registry import SCHEMA
 from app.sql.views.view_snapshot import ViewSources
+from app.views.mirror_freshness import MirrorFreshness
 from app.views.processes import notices
 from app.views.routing import RoutingView, ZoneDirectory, ZoneEndpoints
-from app.views.sight import PartitionSight
 from app.views.store_servers import StoreCopies
 from catalog.secret_files import read_secret
 from rebalance.controllers.clock import WallClock
@@ -78,7 +78,7 @@ class _Judgement:
 
     facts: FactReader
     serving: ServingWatch
-    sight: PartitionSight
+    freshness: MirrorFreshness
     alerts: AlertWatch
 
 
@@ -108,7 +108,7 @@ def open_services(frame: ProcessFrame, stores: ServerStores, unprotected: tuple[
         sql=engine,
         snapshot=catalog.snapshot,
         readiness=_readiness(frame, stores, judgement, upgrades, unprotected).report,
-        sight=judgement.sight,
+        freshness=judgement.freshness,
         zones=ZoneDirectory(mirror, keyspace, catalog.snapshot),
         views=views,
         mirror=mirror,
@@ -152,8 +152,8 @@ def _open_judgement(frame: ProcessFrame, stores: ServerStores, router: ZoneRoute
         divisor=frame.settings.alert_times_divisor,
     )
     serving = ServingWatch(facts.unknown_since_ms, router, count.sizes)
-    sight = PartitionSight(count.since_ms, serving.silence, lambda: count.changed_at)
-    return _Judgement(facts, serving, sight, open_alerts(frame, facts, stores.mirror))
+    freshness = MirrorFreshness(count.since_ms, serving.silence, lambda: count.changed_at)
+    return _Judgement(facts, serving, freshness, open_alerts(frame, facts, stores.mirror))
 
 
 def _open_engine(
@@ -171,7 +171,7 @@ def _open_engine(
         ownership=lambda: ring.shown,
         store_copies=StoreCopies(ring, settings.tls).read,
         alerts=lambda: judgement.alerts.alerts,
-        sight=judgement.sight,
+        freshness=judgement.freshness,
     )
     registry = registry_with_metadata()
     check_complete(view.name for view in registry if view.schema == SCHEMA)

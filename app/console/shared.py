@@ -20,7 +20,7 @@ from app.security.policy import PageControl
 from app.security.statement_policy import only_zones
 from app.sql.statements.results import ResultSet, SessionContext
 from app.sql.views.view_snapshot import SystemSnapshot
-from app.views.sight import MetastoreSilence
+from app.views.mirror_freshness import MetastoreSilence
 from catalog.core.audit import AuditFilter
 from catalog.core.errors import RefusedError, StatementError
 from catalog.core.names import written
@@ -70,7 +70,7 @@ class Site:
         async with self._asking:
             if time.monotonic() - self._readiness_at >= READINESS_S:
                 self._readiness = await self.services.readiness()
-                self._silence = await self.services.sight.silence()
+                self._silence = await self.services.freshness.silence()
                 if self._readiness["catalog"] == "ok":
                     with suppress(StatementError):
                         await self._look_at_catalog()

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from itertools import count, islice
 from typing import Protocol
 
-from app.views.sight import MetastoreSilence, ServingAnswer
+from app.views.mirror_freshness import MetastoreSilence, ServingAnswer
 from catalog.core.zone import ZoneId
 from rebalance.core.keyspace.keys import PartitionId
 from rebalance.ports.groups import GroupError
@@ -59,7 +59,7 @@ class ServingWatch:
         self._looked_s = 0.0
 
     async def silence(self) -> MetastoreSilence | None:
-        """See ``PartitionSight``."""
+        """See ``MirrorFreshness``."""
         since_ms = await self._silent_since_ms()
         if since_ms is None:
             return None

@@ -121,7 +121,8 @@ class KeyspaceViews:
     """Read models over one mirror of the whole keyspace, or over a copy of it (then in any one thread).
 
     ``now_ms`` decides which pauses hold; by default the system's clock. ``waits``: causes counted over another
-    copy. ``ownership``: that of store zones, where it was read already. ``since_ms``: of ``PartitionSight``."""
+    copy. ``ownership``: that of store zones, where it was read already. ``since_ms``: ``MirrorFreshness`` has
+    it."""
 
     def __init__(
         self,

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from app.views.keyspace_views import KeyspaceViews
-from app.views.sight import MetastoreSilence, as_of
+from app.views.mirror_freshness import MetastoreSilence, as_of
 from catalog.core.zone import ZoneId
 from rebalance.core.moves.drain import DrainLoss, losses
 

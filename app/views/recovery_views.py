@@ -16,7 +16,7 @@ from app.contract.recovery import (
     RestartBody,
 )
 from app.views.keyspace_views import KeyspaceViews
-from app.views.sight import NO_SIGHT, MetastoreSilence, PartitionSight, shown_state
+from app.views.mirror_freshness import MIRROR_ALONE, MetastoreSilence, MirrorFreshness, shown_state
 from app.views.view_bodies import roles
 from catalog.core.zone import Zone
 from rebalance.controllers.planned_resets import PartitionReset
@@ -35,18 +35,18 @@ def partition_states(
     views: KeyspaceViews,
     zone: Zone,
     numbers: Sequence[int],
-    sight: PartitionSight = NO_SIGHT,
+    freshness: MirrorFreshness = MIRROR_ALONE,
     silence: MetastoreSilence | None = None,
 ) -> Iterator[PartitionStateBody]:
     """Yield the global and local states, partition by partition (``rebalance.core.moves.partition_state``).
-    ``silence``: the one that ``sight`` has reported."""
+    ``silence``: the one that ``freshness`` has reported."""
     is_known, now_ms = silence is None, time.time_ns() // 1_000_000
     placed, alive = views.placed(zone.zone_id), views.alive()
     for number in numbers or range(zone.partitions):
         partition = PartitionId(zone.zone_id, number)
         view, _ = views.view(partition, placed)
         owners, state = view.owners, global_state(view, alive)
-        shown, since = shown_state(partition, state, sight.since_ms(partition), silence)
+        shown, since = shown_state(partition, state, freshness.since_ms(partition), silence)
         advised = is_known and state in UNSERVED
         # 0: nobody knows.
         held_s = (now_ms - since) / 1_000 if since is not None else 0.0

@@ -41,8 +41,8 @@ from app.sql.engine.operation_reverse import OperationReverse
 from app.sql.engine.statement_jobs import StatementJobs
 from app.sql.trino.pages import LowerCaseNames
 from app.views.keyspace_views import KeyspaceViews
+from app.views.mirror_freshness import AskSilence, MirrorFreshness
 from app.views.routing import RoutingView, ZoneDirectory, ZoneEndpoints
-from app.views.sight import AskSilence, PartitionSight
 from rebalance.controllers.clock import WallClock
 from rebalance.controllers.cluster_control import DrainKeeper, LimitsKeeper, NodeRemover
 from rebalance.controllers.operation_control import OperationControl
@@ -93,7 +93,7 @@ async def services_of(
             readiness=ReadinessProbe(
                 facts.facts, lambda: alerts.alerts, views, world.mirror, world.keyspace, guard, Background()
             ).report,
-            sight=PartitionSight(
+            freshness=MirrorFreshness(
                 count.since_ms, silence or ServingWatch(facts.unknown_since_ms, router, count.sizes).silence
             ),
             zones=ZoneDirectory(world.mirror, world.keyspace, world.catalog.snapshot),

@@ -20,8 +20,8 @@ from app.sql.engine.operation_reverse import OperationReverse
 from app.sql.engine.statement_jobs import StatementJobs
 from app.sql.trino.pages import LowerCaseNames
 from app.views.keyspace_views import KeyspaceViews
+from app.views.mirror_freshness import MIRROR_ALONE, MirrorFreshness
 from app.views.routing import ZoneDirectory
-from app.views.sight import NO_SIGHT, PartitionSight
 from catalog.core.zone import ZoneId
 from rebalance.controllers.clock import WallClock
 from rebalance.controllers.cluster_control import DrainKeeper, LimitsKeeper, NodeRemover
@@ -105,9 +105,11 @@ async def _facts() -> InstallationFacts:
 
 
 @asynccontextmanager
-async def operations_world(directory: Path, sight: PartitionSight = NO_SIGHT) -> AsyncIterator[OperationsWorld]:
+async def operations_world(
+    directory: Path, freshness: MirrorFreshness = MIRROR_ALONE
+) -> AsyncIterator[OperationsWorld]:
     async with opened(directory) as world:
-        views = KeyspaceViews(world.mirror, world.keyspace, since_ms=sight.since_ms)
+        views = KeyspaceViews(world.mirror, world.keyspace, since_ms=freshness.since_ms)
         control = OperationControl(world.metastore, world.keyspace, WallClock())
         jobs = StatementJobs(world.catalog)
         made = {
@@ -116,7 +118,7 @@ async def operations_world(directory: Path, sight: PartitionSight = NO_SIGHT) ->
             "reader": world.reader,
             "sql": world.engine,
             "snapshot": world.catalog.snapshot,
-            "sight": sight,
+            "freshness": freshness,
             "zones": ZoneDirectory(world.mirror, world.keyspace, world.catalog.snapshot),
             "views": views,
             "mirror": world.mirror,

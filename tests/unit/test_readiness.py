@@ -16,9 +16,9 @@ from app.sql.engine.sql_engine import SqlEngine
 from app.sql.statements.results import SessionContext
 from app.sql.views.view_snapshot import ViewSources
 from app.views.keyspace_views import KeyspaceViews
+from app.views.mirror_freshness import MetastoreSilence, MirrorFreshness
 from app.views.processes import scrape_targets
 from app.views.recovery_views import partition_states
-from app.views.sight import MetastoreSilence, PartitionSight
 from catalog.core.errors import ErrorKind, StoreError
 from catalog.core.zone import STORE_ENGINE, Node, ZoneId
 from rebalance.core.admission.move_admission import utc
@@ -138,10 +138,10 @@ async def test_partitions_that_take_no_writes_say_since_when_and_what_to_do(tmp_
         assert began_ms is not None
         (zone,) = (await world.catalog.snapshot()).zones
         views = KeyspaceViews(world.mirror, world.keyspace)
-        (state,) = partition_states(views, zone, (), PartitionSight(server.count.since_ms))
+        (state,) = partition_states(views, zone, (), MirrorFreshness(server.count.since_ms))
         assert (state["state"], state["since"]) == ("READ_ONLY", utc(began_ms))
         assert state["advice"] == "Start the nodes that are named: that loses nothing."
-        (old,) = partition_states(views, zone, (), PartitionSight(lambda _: began_ms - 61_000))
+        (old,) = partition_states(views, zone, (), MirrorFreshness(lambda _: began_ms - 61_000))
         assert "zonectl recovery" in old["advice"]
         await server.count.round()
         assert server.count.since_ms(PARTITION) == began_ms, "nothing has changed"
@@ -177,7 +177,7 @@ async def test_views_of_states_are_unknown_then_as_well(tmp_path: Path, since_ms
         world = server.world
         await world.run("CREATE ZONE orders (PARTITIONS 2, REPLICAS 3)")
         await world.serve(1, 2)
-        sources = ViewSources(world.mirror, world.keyspace, sight=PartitionSight(lambda _: 2_000, silence))
+        sources = ViewSources(world.mirror, world.keyspace, freshness=MirrorFreshness(lambda _: 2_000, silence))
         engine = SqlEngine(world.catalog, sources, world.sandbox, 60.0)
         whole = "AVAILABLE" if since_ms is None else "UNKNOWN"
         each = "HEALTHY" if since_ms is None else "UNKNOWN"

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 
 from app.counts.serving_watch import AT_ONCE, PER_S, ServingWatch, in_turn
-from app.views.sight import MetastoreSilence
+from app.views.mirror_freshness import MetastoreSilence
 from catalog.core.zone import ZoneId
 from rebalance.core.keyspace.keys import PartitionId
 from rebalance.ports.groups import OutcomeUnknownError

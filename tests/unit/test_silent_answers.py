@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from app.views.sight import MetastoreSilence, PartitionSight, ServingAnswer
+from app.views.mirror_freshness import MetastoreSilence, MirrorFreshness, ServingAnswer
 from catalog.core.zone import ZoneId
 from rebalance.core.admission.move_admission import utc
 from rebalance.core.keyspace.keys import PartitionId
@@ -44,7 +44,7 @@ def told() -> Told:
 
 @pytest.fixture
 async def api(tmp_path: Path, told: Told) -> AsyncIterator[OperationsWorld]:
-    async with operations_world(tmp_path, PartitionSight(lambda _: HEARD_MS, told.ask)) as made:
+    async with operations_world(tmp_path, MirrorFreshness(lambda _: HEARD_MS, told.ask)) as made:
         await made.run("CREATE ZONE orders (PARTITIONS 3, REPLICAS 3)")
         await made.end_moves()
         await made.look()

@@ -364,7 +364,12 @@ class SqlEngine:
         return replace(answer, catalog_version=permit.catalog.version, held=permit.shown)
 
     async def _tables(self, views: Sequence[SystemView], snapshot: SystemSnapshot) -> dict[str, bytes]:
-        of = (snapshot.catalog.version, snapshot.keys.revision, snapshot.silence, self._sources.sight.version())
+        of = (
+            snapshot.catalog.version,
+            snapshot.keys.revision,
+            snapshot.silence,
+            self._sources.freshness.version(),
+        )
         if of != self._streams_of:
             self._streams, self._streams_of = {}, of
         streams = self._streams if snapshot.seen is None else {}

@@ -25,7 +25,7 @@ from app.contract.columns import Facts
 from app.core.alerts import Alert
 from app.sql.statements.statement_line import QueryEntry
 from app.views.keyspace_views import KeyspaceViews, PlacedZone
-from app.views.sight import NO_SIGHT, MetastoreSilence, PartitionSight
+from app.views.mirror_freshness import MIRROR_ALONE, MetastoreSilence, MirrorFreshness
 from app.views.store_servers import ServerCopies
 from app.views.view_bodies import ZoneSizes, zone_facts
 from catalog.core.audit import AuditRecord
@@ -73,7 +73,7 @@ class SystemSnapshot:
     silence: MetastoreSilence | None = None
     """Silence of the metastore; None: partitions are as the keyspace says."""
     since_ms: Callable[[PartitionId], int | None] = lambda _: None
-    """See ``PartitionSight``."""
+    """See ``MirrorFreshness``."""
     sees_system: bool = True
     """True if the caller may know who has drained a node, and why."""
 
@@ -174,7 +174,7 @@ class ViewSources:
     ownership: Callable[[], StoreOwnership] | None = None
     store_copies: Callable[[], Awaitable[tuple[ServerCopies, ...]]] = _no_copies
     alerts: Callable[[], Sequence[Alert]] = tuple
-    sight: PartitionSight = NO_SIGHT
+    freshness: MirrorFreshness = MIRROR_ALONE
 
     async def snapshot(self, catalog: CatalogSnapshot, queries: tuple[QueryEntry, ...]) -> SystemSnapshot:
         """The keyspace as it is now."""
@@ -187,8 +187,8 @@ class ViewSources:
             queries=queries,
             ownership=ownership,
             alerts=tuple(self.alerts()),
-            silence=await self.sight.silence(),
-            since_ms=self.sight.since_ms,
+            silence=await self.freshness.silence(),
+            since_ms=self.freshness.since_ms,
         )
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from app.alerts.alert_rows import ALERT_ROWS, runbook_page
-from app.views.sight import MetastoreSilence
+from app.views.mirror_freshness import MetastoreSilence
 from tests.fixtures.open_console import open_console
 
 QUIET = "No alert fires or is pending."

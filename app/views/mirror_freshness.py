@@ -1,4 +1,4 @@
-"""Sight of partitions: whether what the mirror shows of them is so, and since when."""
+"""Freshness of the mirror: whether its states of partitions are true now, and since when they have been."""
 
 from __future__ import annotations
 
@@ -48,17 +48,18 @@ async def _heard() -> MetastoreSilence | None:
 
 
 @dataclass(frozen=True, slots=True)
-class PartitionSight:
-    """Sight of all partitions. ``since_ms``: since when a partition has been in its state, Unix; None: it was
-    not looked at yet. ``version``: changes when the answers of ``since_ms`` may have changed."""
+class MirrorFreshness:
+    """Freshness of the mirror's states. ``since_ms``: since when a partition has been in its state, Unix; None:
+    it was not looked at yet. ``silence``: the metastore's, asked now. ``version``: changes when the answers of
+    ``since_ms`` may have changed."""
 
     since_ms: Callable[[PartitionId], int | None] = lambda _: None
     silence: AskSilence = _heard
     version: Callable[[], object] = lambda: None
 
 
-NO_SIGHT = PartitionSight()
-"""Sight by a mirror alone: no times are known, and the metastore counts as heard."""
+MIRROR_ALONE = MirrorFreshness()
+"""Freshness where only a mirror is read: no times are known, and the metastore counts as heard."""
 
 
 def shown_state(

@@ -16,7 +16,7 @@ from typing import IO
 
 from app.supervision.child_log import ChildLog
 from app.supervision.child_plan import ChildSpec
-from app.supervision.hang_watch import HangAction, HangStep, HangWatch, Sight
+from app.supervision.hang_watch import HangAction, HangStep, HangWatch, Observation
 from rebalance.core.backoff import Backoff
 from rebalance.hosting.child import spawn
 from rebalance.hosting.heartbeat import DUMP_SIGNAL, Pulse
@@ -97,9 +97,9 @@ class Child:
     def kill(self) -> None:
         self._send(signal.SIGKILL)
 
-    def sight(self) -> Sight:
+    def observation(self) -> Observation:
         """Return what the child showed of itself since the last call."""
-        return Sight(self.spec.silence_s, self.pid or 0, self._pulse is not None and self._pulse.heard())
+        return Observation(self.spec.silence_s, self.pid or 0, self._pulse is not None and self._pulse.heard())
 
     def dump(self) -> None:
         """Make the child write its stacks into its log. A child that is stopped is continued for that, and
@@ -240,8 +240,8 @@ class Supervisor:
 
     def _look_for_hangs(self, now: float) -> None:
         watched = {child.spec.name: child for child in self._children if child.spec.silence_s}
-        sights = {name: child.sight() for name, child in watched.items()}
-        self._hangs, action = self._hangs.turn(now, sights)
+        observations = {name: child.observation() for name, child in watched.items()}
+        self._hangs, action = self._hangs.turn(now, observations)
         if action is not None:
             self._act(action, watched.get(action.child))
 

@@ -41,8 +41,8 @@ class HangAction:
 
 
 @dataclass(frozen=True, slots=True)
-class Sight:
-    """A watched child in one turn. ``pid`` 0: it does not run. ``beat``: since the turn before."""
+class Observation:
+    """Observation of a child in one turn. ``pid`` 0: it does not run. ``beat``: since the turn before."""
 
     limit_s: float
     pid: int
@@ -62,11 +62,11 @@ class WatchedChild:
     left: bool = False
     restarts: tuple[float, ...] = ()
 
-    def limit_s(self, sight: Sight) -> float:
-        return sight.limit_s if self.has_beaten else max(sight.limit_s, START_LIMIT_S)
+    def limit_s(self, observation: Observation) -> float:
+        return observation.limit_s if self.has_beaten else max(observation.limit_s, START_LIMIT_S)
 
-    def is_silent(self, sight: Sight, now: float) -> bool:
-        return self.pid != 0 and now - self.since > self.limit_s(sight)
+    def is_silent(self, observation: Observation, now: float) -> bool:
+        return self.pid != 0 and now - self.since > self.limit_s(observation)
 
     def is_awaited(self, now: float) -> bool:
         """True while the child, restarted, is not heard of yet. It ends after ``START_LIMIT_S``, so that a
@@ -84,7 +84,7 @@ class HangWatch:
     turn_at: float | None = None
     children: Mapping[str, WatchedChild] = field(default_factory=dict)
 
-    def turn(self, now: float, sights: Mapping[str, Sight]) -> tuple[HangWatch, HangAction | None]:
+    def turn(self, now: float, observations: Mapping[str, Observation]) -> tuple[HangWatch, HangAction | None]:
         """The watch after a turn at ``now`` (monotonic seconds), and what is to be done, at most one thing.
 
         Invariants: of all children at most one is between its dump and its first beat; a child is killed only
@@ -92,25 +92,27 @@ class HangWatch:
         """
         absent_s = 0.0 if self.turn_at is None else now - self.turn_at
         children = {
-            name: self._observed(self.children.get(name), sight, now, absent_s)
-            for name, sight in sights.items()
+            name: self._observed(self.children.get(name), observation, now, absent_s)
+            for name, observation in observations.items()
         }
         watch = HangWatch(now, children)
-        if any(absent_s > LATE_PART * sight.limit_s for sight in sights.values()):
+        if any(absent_s > LATE_PART * observation.limit_s for observation in observations.values()):
             reason = f"the supervisor stood still for {absent_s:.0f} s: no child is judged by that time"
             return watch, HangAction(HangStep.EXCUSE, "", reason)
-        return watch._killed(now) or watch._next(now, sights)
+        return watch._killed(now) or watch._next(now, observations)
 
-    def _observed(self, before: WatchedChild | None, sight: Sight, now: float, absent_s: float) -> WatchedChild:
+    def _observed(
+        self, before: WatchedChild | None, observation: Observation, now: float, absent_s: float
+    ) -> WatchedChild:
         if before is None:
-            return WatchedChild(sight.pid, now, has_beaten=sight.beat)
-        if before.pid != sight.pid:
+            return WatchedChild(observation.pid, now, has_beaten=observation.beat)
+        if before.pid != observation.pid:
             # Whatever ended it, a new one begins anew; how often it was restarted is not forgotten.
-            after = WatchedChild(sight.pid, now, sight.beat, restarts=before.recent(now))
-            return replace(after, awaited=before.awaited and not sight.beat)
-        if absent_s > LATE_PART * sight.limit_s:
-            return replace(before, since=now, dumped_at=None, awaited=before.awaited and not sight.beat)
-        if sight.beat and before.dumped_at is None:
+            after = WatchedChild(observation.pid, now, observation.beat, restarts=before.recent(now))
+            return replace(after, awaited=before.awaited and not observation.beat)
+        if absent_s > LATE_PART * observation.limit_s:
+            return replace(before, since=now, dumped_at=None, awaited=before.awaited and not observation.beat)
+        if observation.beat and before.dumped_at is None:
             return replace(before, since=now, has_beaten=True, awaited=False, left=False)
         return before
 
@@ -122,14 +124,14 @@ class HangWatch:
                 return self._with(name, after), HangAction(HangStep.KILL, name, "it was asked for its stack")
         return None
 
-    def _next(self, now: float, sights: Mapping[str, Sight]) -> tuple[HangWatch, HangAction | None]:
+    def _next(self, now: float, observations: Mapping[str, Observation]) -> tuple[HangWatch, HangAction | None]:
         """The child that is silent for longest, unless another one is being restarted."""
         if any(child.dumped_at is not None or child.is_awaited(now) for child in self.children.values()):
             return self, None
         silent = [
             (child.since, name)
             for name, child in self.children.items()
-            if child.is_silent(sights[name], now) and not child.left
+            if child.is_silent(observations[name], now) and not child.left
         ]
         if not silent:
             return self, None
@@ -142,7 +144,7 @@ class HangWatch:
                 f"within {WINDOW_S / 60:.0f} min did not help"
             )
             return self._with(name, replace(child, left=True)), HangAction(HangStep.LEAVE, name, reason)
-        reason = f"{name} has not answered for {silent_s:.0f} s (limit {child.limit_s(sights[name]):g} s)"
+        reason = f"{name} has not answered for {silent_s:.0f} s (limit {child.limit_s(observations[name]):g} s)"
         restarts = (*child.recent(now), now)
         after = replace(child, dumped_at=now, awaited=True, restarts=restarts)
         return self._with(name, after), HangAction(HangStep.DUMP, name, reason)

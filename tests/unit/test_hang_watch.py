@@ -26,7 +26,7 @@ from app.supervision.hang_watch import (
     HangAction,
     HangStep,
     HangWatch,
-    Sight,
+    Observation,
 )
 
 ROOT = Path(__file__).parents[2]
@@ -63,8 +63,10 @@ class Machine:
                 del self.back[name]
                 self.pids[name] = max(self.pids.values()) + 1
                 self._started[name] = self.now
-        sights = {name: Sight(limit_s, self.pids[name], self._beats(name)) for name, limit_s in LIMITS.items()}
-        self.watch, action = self.watch.turn(self.now, sights)
+        observations = {
+            name: Observation(limit_s, self.pids[name], self._beats(name)) for name, limit_s in LIMITS.items()
+        }
+        self.watch, action = self.watch.turn(self.now, observations)
         if action is None:
             return
         self.done.append((self.now, action))

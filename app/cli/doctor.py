@@ -88,7 +88,7 @@ def find_target(url: str | None, data_dir: Path, stack: ExitStack) -> Target:
     from app.cli.client import ApiClient
     from app.configuration.local_server import local_server
     from app.diagnosis.examination import Target
-    from app.diagnosis.whereabouts import read_place
+    from app.diagnosis.examined_installation import read_installation
 
     settings = make_settings(data_dir=data_dir)
     near = ""
@@ -97,10 +97,10 @@ def find_target(url: str | None, data_dir: Path, stack: ExitStack) -> Target:
     try:
         address = find_address(url, data_dir)
     except CliError as error:
-        return Target(read_place(data_dir, settings), why_no_server=str(error), etcd=settings.etcd)
-    place = read_place(data_dir, settings, is_elsewhere=bool(url) and address.url != near)
+        return Target(read_installation(data_dir, settings), why_no_server=str(error), etcd=settings.etcd)
+    installation = read_installation(data_dir, settings, is_elsewhere=bool(url) and address.url != near)
     client = stack.enter_context(ApiClient(address))
-    return Target(place, address.url, client.get_raw, partial(_selected, client), etcd=settings.etcd)
+    return Target(installation, address.url, client.get_raw, partial(_selected, client), etcd=settings.etcd)
 
 
 def _selected(client: ApiClient, sql: str) -> Mapping[str, Any]:

@@ -28,11 +28,11 @@ from app.configuration.local_server import SCRAPE_TOKEN_FILE, TARGETS_FILE
 from app.configuration.settings import Settings
 from app.diagnosis.checks import report
 from app.diagnosis.examination import Target, examine, gather
+from app.diagnosis.examined_installation import ExaminedInstallation
 from app.diagnosis.machine_probes import java
 from app.diagnosis.metastore_probes import MetastoreMember, first_answer
 from app.diagnosis.scrubbing import HIDDEN, Scrubber, is_secret, secrets_in, without_literals
 from app.diagnosis.server_probes import Ask, Query
-from app.diagnosis.whereabouts import Place
 from app.process.build import own_commit, own_version
 from app.sql.views.system_views import SYSTEM_VIEWS
 from parser.hidden_secrets import hide_secrets
@@ -72,26 +72,26 @@ def versions() -> Iterator[BundleEntry]:
     yield BundleEntry("versions.json", json.dumps(body, indent=2))
 
 
-def settings(place: Place, environment: Mapping[str, str]) -> Iterator[BundleEntry]:
+def settings(installation: ExaminedInstallation, environment: Mapping[str, str]) -> Iterator[BundleEntry]:
     """Settings of this process and of each process that runs, read from their environments, and the files of
     STATE_FILES in the data directory."""
-    found = {"this process": environment, **dict(_environments(place))}
+    found = {"this process": environment, **dict(_environments(installation))}
     found = {name: _shown(each) for name, each in found.items()}
     yield BundleEntry("settings.json", json.dumps(found, indent=2))
-    if place.data_dir is None:
+    if installation.data_dir is None:
         return
     for name in STATE_FILES:
-        path = place.data_dir / name
+        path = installation.data_dir / name
         if path.is_file():
             yield BundleEntry(f"data-directory/{name}", path.read_text(errors="replace"))
 
 
-def logs(place: Place) -> Iterator[BundleEntry]:
+def logs(installation: ExaminedInstallation) -> Iterator[BundleEntry]:
     """The ends of all, the newest first."""
-    if place.data_dir is None:
+    if installation.data_dir is None:
         return
     left = LOGS_BYTES_MAX
-    folder = place.data_dir / "logs"
+    folder = installation.data_dir / "logs"
     paths = [path for path in folder.glob("*.log*") if path.is_file() and not path.is_symlink()]
     for path in sorted(paths, key=lambda path: (-path.stat().st_mtime_ns, path.name)):
         if left <= 0:
@@ -107,15 +107,15 @@ def logs(place: Place) -> Iterator[BundleEntry]:
         yield BundleEntry(f"logs/{path.name}", kept.decode(errors="replace"), is_cut=size > most)
 
 
-def known_secrets(place: Place, environment: Mapping[str, str]) -> set[str]:
+def known_secrets(installation: ExaminedInstallation, environment: Mapping[str, str]) -> set[str]:
     """Values of secrets: from the environments of this process and of the processes that run, and from files
     that hold nothing else. What cannot be read is left out."""
     found, files = secrets_in(environment), _secret_files(environment, Path())
-    for process, each in _environments(place):
+    for process, each in _environments(installation):
         found |= secrets_in(each)
-        files += _secret_files(each, Path(f"/proc/{place.pids[process]}/cwd"))
-    if place.data_dir is not None:
-        files += [place.data_dir / name for name in ("admin.token", SCRAPE_TOKEN_FILE)]
+        files += _secret_files(each, Path(f"/proc/{installation.pids[process]}/cwd"))
+    if installation.data_dir is not None:
+        files += [installation.data_dir / name for name in ("admin.token", SCRAPE_TOKEN_FILE)]
     for path in files:
         try:
             text = path.read_bytes()[:SECRET_BYTES_MAX].decode(errors="replace").strip()
@@ -131,10 +131,10 @@ def _secret_files(environment: Mapping[str, str], folder: Path) -> list[Path]:
     return [folder / value for name, value in named.items() if is_secret(name.removesuffix("_FILE"))]
 
 
-def _environments(place: Place) -> Iterator[tuple[str, Mapping[str, str]]]:
+def _environments(installation: ExaminedInstallation) -> Iterator[tuple[str, Mapping[str, str]]]:
     """Yield the environment of each process that runs, with the name of the process; one that cannot be read is
     left out."""
-    for name, pid in place.pids.items():
+    for name, pid in installation.pids.items():
         with suppress(OSError):
             raw = Path(f"/proc/{pid}/environ").read_bytes()
             entries = (entry.decode(errors="replace") for entry in raw.split(b"\0") if b"=" in entry)
@@ -299,7 +299,7 @@ Part = tuple[str, Callable[[], Iterable[BundleEntry]]]
 def collect(target: Target) -> bytes:
     """The zip. What hangs, or does not fit any more, is left out and named in ``manifest.json``."""
     environment = dict(os.environ)
-    scrubber = Scrubber(known_secrets(target.place, environment))
+    scrubber = Scrubber(known_secrets(target.installation, environment))
     parts = dict(_parts(target, environment))
     limit_s = max(LEAST_S, COLLECTED_S - age_of_this_process_s())
     gathered = gather(list(parts.values()), limit_s)
@@ -326,22 +326,22 @@ def write(path: Path, content: bytes, *, overwrites: bool) -> None:
 
 
 def _parts(target: Target, environment: dict[str, str]) -> Iterator[Part]:
-    place = target.place
-    members = [MetastoreMember(endpoint, place.tls) for endpoint in place.endpoints]
+    installation = target.installation
+    members = [MetastoreMember(endpoint, installation.tls) for endpoint in installation.endpoints]
     yield "doctor", partial(_doctor, target)
     yield "versions", versions
-    yield "settings", partial(settings, place, environment)
+    yield "settings", partial(settings, installation, environment)
     if target.ask is not None:
         yield "answers of the server", partial(answers, target.ask)
-    if place.data_dir is not None:
-        yield "metrics of nodes", partial(nodes, place.data_dir)
+    if installation.data_dir is not None:
+        yield "metrics of nodes", partial(nodes, installation.data_dir)
     for one in members:
         yield f"metrics of etcd {one.endpoint}", partial(member, one)
     if target.query is not None:
         yield "views", partial(views, target.query)
-    yield "logs", partial(logs, place)
+    yield "logs", partial(logs, installation)
     if members:
-        yield "keyspace", partial(keyspace, members, place.prefix)
+        yield "keyspace", partial(keyspace, members, installation.prefix)
 
 
 def _doctor(target: Target) -> Iterator[BundleEntry]:

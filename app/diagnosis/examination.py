@@ -14,9 +14,9 @@ import httpx
 
 from app.diagnosis import machine_probes, metastore_probes, server_probes
 from app.diagnosis.checks import Check, not_seen
+from app.diagnosis.examined_installation import ExaminedInstallation
 from app.diagnosis.metastore_probes import MetastoreMember
 from app.diagnosis.server_probes import Ask, Query
-from app.diagnosis.whereabouts import Place
 from rebalance.hosting.heartbeat import age_of_this_process_s
 
 T = TypeVar("T")
@@ -103,7 +103,7 @@ MACHINE = "Look at the reason: this machine did not say."
 class Target:
     """``ask`` None: no server is known, for ``why_no_server``. ``etcd``: the program to start."""
 
-    place: Place
+    installation: ExaminedInstallation
     url: str = ""
     ask: Ask | None = None
     query: Query | None = None
@@ -115,7 +115,9 @@ def examine(target: Target) -> list[Check]:
     """Changes nothing. Returns at most ``LIMIT_S`` after the start of the process, or ``LEAST_S`` after the
     call."""
     limit_s = max(LEAST_S, LIMIT_S - age_of_this_process_s())
-    found = run_probes([*_of_server(target), *_of_metastore(target.place), *_of_machine(target)], limit_s)
+    found = run_probes(
+        [*_of_server(target), *_of_metastore(target.installation), *_of_machine(target)], limit_s
+    )
     if target.ask is None:
         reason = target.why_no_server or "no server is known"
         found.insert(0, not_seen("server", "fail without an answer", reason, SERVER))
@@ -132,42 +134,48 @@ def _of_server(target: Target) -> Iterator[Probe]:
     yield Probe("certificate that the server shows", partial(server_probes.certificate, target.url), SERVER)
 
 
-def _of_metastore(place: Place) -> Iterator[Probe]:
-    members = [MetastoreMember(endpoint, place.tls) for endpoint in place.endpoints]
+def _of_metastore(installation: ExaminedInstallation) -> Iterator[Probe]:
+    members = [MetastoreMember(endpoint, installation.tls) for endpoint in installation.endpoints]
     for one in members:
         yield Probe(f"etcd {one.endpoint}", partial(metastore_probes.member, one), ETCD)
     if members:
-        yield Probe("alarms of etcd, leases of nodes", partial(metastore_probes.cluster, members, place), ETCD)
+        yield Probe(
+            "alarms of etcd, leases of nodes", partial(metastore_probes.cluster, members, installation), ETCD
+        )
 
 
 def _of_machine(target: Target) -> Iterator[Probe]:
-    place = target.place
-    if place.catalog is not None:
-        yield Probe("schema of the catalog", partial(_schema, place), CATALOG)
-    if place.data_dir is not None and place.listening:
-        yield Probe("processes of `zonectl up`", partial(machine_probes.processes, place), MACHINE)
-        looked = partial(machine_probes.ports, place.listening, is_running=place.is_running)
+    installation = target.installation
+    if installation.catalog is not None:
+        yield Probe("schema of the catalog", partial(_schema, installation), CATALOG)
+    if installation.data_dir is not None and installation.listening:
+        yield Probe("processes of `zonectl up`", partial(machine_probes.processes, installation), MACHINE)
+        looked = partial(machine_probes.ports, installation.listening, is_running=installation.is_running)
         yield Probe("ports", looked, MACHINE)
-    yield Probe("certificates", partial(machine_probes.certificates, place.certificates), MACHINE)
-    for directory in _directories(place):
+    yield Probe("certificates", partial(machine_probes.certificates, installation.certificates), MACHINE)
+    for directory in _directories(installation):
         yield Probe(f"free space of {directory}", partial(machine_probes.disk, directory), DISK)
         yield Probe(f"fsync time of {directory}", partial(machine_probes.fsync, directory), DISK)
-    yield Probe("limits", partial(machine_probes.limits, place.pids), MACHINE)
+    yield Probe("limits", partial(machine_probes.limits, installation.pids), MACHINE)
     yield Probe("versions", machine_probes.versions, MACHINE)
-    if place.data_dir is not None:
-        yield Probe("etcd to start", partial(machine_probes.etcd_program, place.data_dir, target.etcd), MACHINE)
+    if installation.data_dir is not None:
+        yield Probe(
+            "etcd to start", partial(machine_probes.etcd_program, installation.data_dir, target.etcd), MACHINE
+        )
 
 
-def _schema(place: Place) -> Iterator[Check]:
+def _schema(installation: ExaminedInstallation) -> Iterator[Check]:
     # A second of a processor, which no other check waits for.
     from app.diagnosis import catalog_probes
 
-    assert place.catalog is not None, "probed only where it is known"
-    yield from catalog_probes.schema(place.catalog())
+    assert installation.catalog is not None, "probed only where it is known"
+    yield from catalog_probes.schema(installation.catalog())
 
 
-def _directories(place: Place) -> list[Path]:
+def _directories(installation: ExaminedInstallation) -> list[Path]:
     """The data directory, and those of nodes that are on other disks."""
-    if place.data_dir is None:
+    if installation.data_dir is None:
         return []
-    return machine_probes.distinct_disks([place.data_dir, *sorted((place.data_dir / "nodes").glob("*"))])
+    return machine_probes.distinct_disks(
+        [installation.data_dir, *sorted((installation.data_dir / "nodes").glob("*"))]
+    )

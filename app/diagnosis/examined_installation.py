@@ -1,4 +1,4 @@
-"""The installation that is examined: what its data directory and the settings say of it."""
+"""The installation that is examined, as its data directory and the settings describe it."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ LOCALHOST = "127.0.0.1"
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
-    """``data_dir`` None: nothing of it is on this machine. ``pids`` by name of the process, of ``run.json``;
-    empty: no ``up`` runs. ``listening``: what each port is for. ``catalog`` None: it is not known here."""
+class ExaminedInstallation:
+    """An installation, as far as it can be found. ``data_dir`` None: nothing of it is on this machine. ``pids``
+    by name of the process, of ``run.json``; empty: no ``up`` runs. ``catalog`` None: it is not known here."""
 
     data_dir: Path | None = None
     endpoints: tuple[str, ...] = ()
@@ -44,16 +44,18 @@ class Place:
         return bool(self.pids)
 
 
-def read_place(data_dir: Path, settings: Settings, *, is_elsewhere: bool = False) -> Place:
-    """``is_elsewhere``: a server was named that is not the one of ``data_dir``, so that only what the settings
-    say belongs to it. Files that cannot be read are as if they were not there."""
+def read_installation(
+    data_dir: Path, settings: Settings, *, is_elsewhere: bool = False
+) -> ExaminedInstallation:
+    """Read what is known of an installation. ``is_elsewhere``: the server named is not the one of ``data_dir``,
+    so that only the settings are about it. Files that cannot be read count as absent."""
     given = settings.model_fields_set
     has_directory = not is_elsewhere and (data_dir / STATE_FILE).is_file()
     run = _read(data_dir / RUN_FILE) if has_directory else {}
     state = _read(data_dir / STATE_FILE) if has_directory else {}
     endpoints, tls = _metastore(run, state, settings)
     knows_catalog = has_directory or bool(given & {"catalog_url", "catalog_password_file"})
-    return Place(
+    return ExaminedInstallation(
         data_dir=data_dir.absolute() if has_directory or (not is_elsewhere and data_dir.is_dir()) else None,
         endpoints=endpoints,
         tls=tls or (_local_tls(data_dir) if has_directory else None),

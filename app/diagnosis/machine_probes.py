@@ -16,7 +16,7 @@ from cryptography import x509
 
 from app.diagnosis import checks
 from app.diagnosis.checks import Check, CheckVerdict
-from app.diagnosis.whereabouts import Place, alive
+from app.diagnosis.examined_installation import ExaminedInstallation, alive
 from rebalance.hosting.etcd_binary import INSTALL, EtcdVersionError, choose
 from rebalance.hosting.free_ports import is_free
 from spark.errors import JavaMissingError
@@ -91,18 +91,18 @@ def certificates(files: Mapping[str, Path]) -> Iterator[Check]:
         yield checks.certificate(what, found.not_valid_before_utc, found.not_valid_after_utc, now, RENEWAL)
 
 
-def processes(place: Place) -> Iterator[Check]:
+def processes(installation: ExaminedInstallation) -> Iterator[Check]:
     """Check that the processes of the `up` of the data directory run."""
-    dead = [name for name, pid in place.pids.items() if not alive(pid)]
-    count = len(place.pids)
+    dead = [name for name, pid in installation.pids.items() if not alive(pid)]
+    count = len(installation.pids)
     yield checks.check_of(
         "processes of `zonectl up`",
         f"{count - len(dead)} of {count}" if count else "none runs",
         "fail when one is missing",
         CheckVerdict.FAIL if dead or not count else CheckVerdict.OK,
-        f"See the logs of {', '.join(dead)} in {place.data_dir}/logs."
+        f"See the logs of {', '.join(dead)} in {installation.data_dir}/logs."
         if dead
-        else f"Start it with `zonectl up --data-dir {place.data_dir}`.",
+        else f"Start it with `zonectl up --data-dir {installation.data_dir}`.",
     )
 
 

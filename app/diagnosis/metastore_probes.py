@@ -16,7 +16,7 @@ from aetcd import rpc
 
 from app.diagnosis import checks
 from app.diagnosis.checks import Check, CheckVerdict
-from app.diagnosis.whereabouts import Place
+from app.diagnosis.examined_installation import ExaminedInstallation
 from rebalance.hosting.tls import TlsFiles
 
 T = TypeVar("T")
@@ -70,11 +70,11 @@ def member(one: MetastoreMember) -> Iterator[Check]:
     )
 
 
-def cluster(members: Iterable[MetastoreMember], place: Place) -> Iterator[Check]:
+def cluster(members: Iterable[MetastoreMember], installation: ExaminedInstallation) -> Iterator[Check]:
     """Alarms, and leases of nodes. Raises OSError with the last failure."""
-    alarms, leases = first_answer(members, lambda channel: (_alarms(channel), _leases(channel, place)))
+    alarms, leases = first_answer(members, lambda channel: (_alarms(channel), _leases(channel, installation)))
     yield checks.etcd_alarms(alarms)
-    yield checks.node_leases(place.nodes, leases)
+    yield checks.node_leases(installation.nodes, leases)
 
 
 def first_answer(members: Iterable[MetastoreMember], ask: Callable[[Any], T]) -> T:
@@ -100,9 +100,9 @@ def _alarms(channel: Any) -> list[str]:
     return [f"{rpc.AlarmType.Name(alarm.alarm)} of member {alarm.memberID:x}" for alarm in reply.alarms]
 
 
-def _leases(channel: Any, place: Place) -> dict[str, tuple[int, int]]:
+def _leases(channel: Any, installation: ExaminedInstallation) -> dict[str, tuple[int, int]]:
     """Seconds left and seconds granted of the lease of each registered node, by its name."""
-    prefix = f"{place.prefix}nodes/".encode()
+    prefix = f"{installation.prefix}nodes/".encode()
     request = rpc.RangeRequest(key=prefix, range_end=prefix[:-1] + b"0", keys_only=True)
     found = {}
     for item in rpc.KVStub(channel).Range(request, timeout=CALL_S).kvs:

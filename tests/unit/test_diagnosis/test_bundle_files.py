@@ -6,7 +6,7 @@ import subprocess
 from pathlib import Path
 
 from app.diagnosis.bundle import LOG_BYTES_MAX, LOGS_BYTES_MAX, known_secrets, logs, settings
-from app.diagnosis.whereabouts import Place
+from app.diagnosis.examined_installation import ExaminedInstallation
 from rebalance.hosting.child import SYSTEM, environment
 
 LINES = 220_000
@@ -19,7 +19,7 @@ def test_long_logs_are_cut_at_a_line_and_all_of_them_at_a_size(tmp_path: Path) -
     assert len(text) > LOG_BYTES_MAX
     for number in range(2 * LOGS_BYTES_MAX // LOG_BYTES_MAX):
         (folder / f"n{number}.log").write_text(text)
-    found = list(logs(Place(data_dir=tmp_path)))
+    found = list(logs(ExaminedInstallation(data_dir=tmp_path)))
     assert LOGS_BYTES_MAX - (1 << 10) < sum(len(each.text) for each in found) <= LOGS_BYTES_MAX
     for each in found:
         assert each.is_cut
@@ -33,7 +33,7 @@ def test_addresses_that_may_hold_a_secret_are_named_only(tmp_path: Path) -> None
         "ZONEKEEPER_CATALOG_URL": "postgresql://u:canary@h/db",
         "ZONEKEEPER_PORT": "7000",
     }
-    (entry,) = settings(Place(data_dir=tmp_path), set_here)
+    (entry,) = settings(ExaminedInstallation(data_dir=tmp_path), set_here)
     assert "canary" not in entry.text
     assert all(name in entry.text for name in (*set_here, "7000"))
 
@@ -45,6 +45,6 @@ def test_a_secret_in_a_file_that_a_running_process_names_is_known(tmp_path: Path
     named = {"ZONEKEEPER_CATALOG_PASSWORD_FILE": "password", "OTHER_SECRET_FILE": str(tmp_path / "secret")}
     command = ["sleep", "600"]
     with subprocess.Popen(command, cwd=tmp_path, env=environment(SYSTEM, named)) as process:
-        found = known_secrets(Place(pids={"server": process.pid}), {})
+        found = known_secrets(ExaminedInstallation(pids={"server": process.pid}), {})
         process.kill()
     assert found == {"canary-relative", "canary-absolute"}

@@ -357,7 +357,7 @@ class StoreRun:
             nodes = self._nodes(partition)
             for name in nodes:
                 process = world.processes[name]
-                copy = process.server.books.copies.get(partition)
+                copy = process.server.shared.copies.get(partition)
                 if not process.is_alive or copy is None or copy.state is not CopyState.OWNING:
                     return f"copy of {partition} on {name} is {copy.state if copy is not None else None}"
             if partition not in serving(world.processes[nodes[0]]):
@@ -366,7 +366,7 @@ class StoreRun:
             worker = process.server.worker
             if worker is None or not worker.is_idle:
                 return f"{process.name} is in {worker.running if worker is not None else 'no ring'}"
-            for key, copy in process.server.books.copies.items():
+            for key, copy in process.server.shared.copies.items():
                 if process.name not in self._nodes(key) and copy.state is not CopyState.EVICTED:
                     return f"{process.name} has {key} {copy.state}"
         return ""

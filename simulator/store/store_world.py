@@ -268,11 +268,11 @@ def check_disk(name: str, disk: SimulatedDisk) -> None:
 
 def serving(process: StoreProcess) -> frozenset[PartitionKey]:
     """Partitions for which the process would answer now."""
-    books = process.server.books
-    if not process.is_alive or process.server.is_over or not books.life.serves(process.clock.boot_ms):
+    shared = process.server.shared
+    if not process.is_alive or process.server.is_over or not shared.life.serves(process.clock.boot_ms):
         return frozenset()
-    if not books.takes_writes or not books.has_finished:
+    if not shared.takes_writes or not shared.has_finished:
         return frozenset()
     return frozenset(
-        key for key, copy in books.copies.items() if copy.leading is not None and not copy.leading.unlevelled
+        key for key, copy in shared.copies.items() if copy.leading is not None and not copy.leading.unlevelled
     )

@@ -214,8 +214,8 @@ def test_a_loss_is_recovered_by_keyboard_and_watched_to_its_end(chromium: Chromi
         expect(watched).to_contain_text(f"{count} of {count} partitions have been recovered")
         expect(page.get_by_text("every group of the zone has a majority")).to_be_visible()
         assert page.evaluate("window.sameDocument")
-        books = visit.open(f"audit?by={LOCAL_ADMIN}").get_by_role("table")
-        expect(books).to_contain_text("the rack burnt down")
+        table = visit.open(f"audit?by={LOCAL_ADMIN}").get_by_role("table")
+        expect(table).to_contain_text("the rack burnt down")
 
 
 def test_what_has_changed_behind_the_last_question_is_refused(chromium: Chromium, lost_stage: Stage) -> None:

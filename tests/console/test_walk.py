@@ -41,7 +41,7 @@ def test_the_walk(chromium: Chromium, installation: Installation) -> None:
         _drill_down(visit)
         _compare(visit)
         _reverse(visit, operation)
-        _look_into_the_books(visit)
+        _read_the_audit(visit)
 
 
 def _create(visit: Visit) -> None:
@@ -118,10 +118,10 @@ def _reverse(visit: Visit, operation: str) -> None:
     expect(page.get_by_role("heading", name="Progress settled")).to_be_visible(timeout=CONVERGED_MS)
 
 
-def _look_into_the_books(visit: Visit) -> None:
+def _read_the_audit(visit: Visit) -> None:
     page = visit.open(f"audit?by={LOCAL_ADMIN}")
-    books = page.get_by_role("table")
+    table = page.get_by_role("table")
     for reason in ("look first", "seen enough", "too many"):
-        expect(books).to_contain_text(reason)
+        expect(table).to_contain_text(reason)
     history = visit.open("zones/SHOP").get_by_role("table").last
     expect(history.get_by_role("row").filter(has_text="more copies")).to_contain_text(LOCAL_ADMIN)

@@ -413,13 +413,13 @@ def test_bandwidth_is_shared_by_the_servers_that_are_filled() -> None:
     """By nobody else: who is filled alone has all of a rate, however many servers there are."""
     scene = loaded()
     moved(scene)
-    receivers = {name: process.server.books.receivers for name, process in scene.processes.items()}
+    receivers = {name: process.server.shared.receivers for name, process in scene.processes.items()}
     assert receivers["d"] == 1
     moved(scene, ("db", "bc", "ca", "ad"))
     assert scene.states("d")["d"] is scene.states("a", 3)["a"] is CopyState.MOVING
-    assert {scene.processes[name].server.books.receivers for name in "ad"} == {2}
+    assert {scene.processes[name].server.shared.receivers for name in "ad"} == {2}
     scene.release()
     scene.settle()
     scene.run(1_500)
     scene.settle()
-    assert {process.server.books.receivers for process in scene.processes.values()} == {1}
+    assert {process.server.shared.receivers for process in scene.processes.values()} == {1}

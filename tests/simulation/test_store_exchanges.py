@@ -167,7 +167,7 @@ def test_a_zone_starts_and_stops() -> None:
     assert scene.code(waiting) == ""
     scene.settle()
     assert OTHER not in scene.worker("b").held.maps
-    assert not [key for key in scene.processes["b"].server.books.copies if key[0] == OTHER]
+    assert not [key for key in scene.processes["b"].server.shared.copies if key[0] == OTHER]
     assert scene.code(waiting) == "DONE"
 
 
@@ -293,7 +293,7 @@ def test_a_joining_server_brings_a_zone() -> None:
     scene = StoreScene("ab", ("ab", "ba"))
     revision = scene.metastore.set_targets({OTHER: (("c", "a"), ("b", "c"))})
     scene.bring("c", ZoneSpec(OTHER, 2, 2, targets=revision))
-    assert not scene.processes["c"].server.books.copies
+    assert not scene.processes["c"].server.shared.copies
     assert scene.code(scene.get("a", zone=OTHER)) == "NO_ZONE"
     scene.exchange()
     for name in "abc":
@@ -420,7 +420,7 @@ def test_the_map_before_and_after_preparation() -> None:
     scene.exchange()
     full = scene.fulls("3.0", "c")[0].maps[ZONE]
     assert str(full.version) == "3.0"
-    assert full.entries == sum(len(process.server.books.copies) for process in scene.alive)
+    assert full.entries == sum(len(process.server.shared.copies) for process in scene.alive)
     assert {*full.nodes["c"]} == {1, 2}
 
 

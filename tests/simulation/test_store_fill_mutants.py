@@ -16,7 +16,7 @@ from rebalance.store.core.copy_moves import CopyMoves
 from rebalance.store.core.fill_work import FillWork
 from rebalance.store.core.replication import Replication
 from rebalance.store.core.ring_queue import RingQueue
-from rebalance.store.core.server_books import ServerBooks
+from rebalance.store.core.shared_state import SharedState
 from rebalance.store.core.store_messages import AppendRecords, SupplyBatch, SupplyRequest
 from simulator.store import store_disk
 from simulator.store.store_history import StoreRuleBrokenError
@@ -202,16 +202,16 @@ def _appends_of_any_exchange(patch: Patch) -> None:
     append = Replication.append
 
     def credulous(self: Replication, sender: str, message: AppendRecords) -> None:
-        books = self._books
+        shared = self._shared
         with pytest.MonkeyPatch.context() as inner:
-            inner.setattr(ServerBooks, "primary", lambda self, partition: sender)
-            append(self, sender, replace(message, basis=max(message.basis, books.basis)))
+            inner.setattr(SharedState, "primary", lambda self, partition: sender)
+            append(self, sender, replace(message, basis=max(message.basis, shared.basis)))
 
     patch.setattr(Replication, "append", credulous)
 
 
 def _appends_at_any_time(patch: Patch) -> None:
-    patch.setattr(ServerBooks, "takes_records", property(lambda self: True))
+    patch.setattr(SharedState, "takes_records", property(lambda self: True))
 
 
 def _both(*mutants: Callable[[Patch], None]) -> Callable[[Patch], None]:

@@ -152,7 +152,7 @@ def the_only_owner_dies_when_another_copy_is_full() -> None:
     ((joiner,),) = world.metastore.targets[max(world.metastore.targets)][ZONE]
 
     def is_full() -> bool:
-        copy = world.processes[joiner].server.books.copies.get((ZONE, 0))
+        copy = world.processes[joiner].server.shared.copies.get((ZONE, 0))
         return copy is not None and copy.state is CopyState.OWNING
 
     while not is_full():
@@ -183,10 +183,10 @@ def _acknowledged_before_the_disk(patch: Patch) -> None:
 
     def hasty(self: Replication, sender: str, message: Any) -> None:
         append(self, sender, message)
-        copy = self._books.copies.get(message.partition)
+        copy = self._shared.copies.get(message.partition)
         if copy is not None and copy.leading is None:
             position = copy.stream
-            self._books.send_peer(sender, RecordsStored(copy.partition, self._books.basis, position))
+            self._shared.send_peer(sender, RecordsStored(copy.partition, self._shared.basis, position))
 
     patch.setattr(Replication, "append", hasty)
 
@@ -203,12 +203,12 @@ def _counted_before_the_disk(patch: Patch) -> None:
 
 def _log_cut_below_what_all_have(patch: Patch) -> None:
     def cut(self: Replication, copy: Any) -> None:
-        limits = self._books.limits
+        limits = self._shared.limits
         until = position_at(copy.epochs, max(copy.tail.counter - limits.log_keep, 0))
         if copy.state is CopyState.OWNING and until > copy.log_start:
             copy.log_start = until
-            self._books.disk.add(CutLog(copy.partition, until, 0))
-            self._books.keep_head(copy)
+            self._shared.disk.add(CutLog(copy.partition, until, 0))
+            self._shared.keep_head(copy)
 
     patch.setattr(Replication, "_cut", cut)
 
@@ -230,7 +230,7 @@ def _only_the_primary_is_levelled(patch: Patch) -> None:
     def hasty(self: CopyMoves, copy: Any, *arguments: Any) -> None:
         level(self, copy, *arguments)
         if copy.leading is not None:
-            copy.leading.unlevelled &= {self._books.name}
+            copy.leading.unlevelled &= {self._shared.name}
 
     patch.setattr(CopyMoves, "_level", hasty)
 

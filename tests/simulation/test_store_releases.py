@@ -62,7 +62,7 @@ def test_an_operation_that_comes_during_an_exchange() -> None:
     scene.hear("b")
     put = scene.put("b", 1)
     assert scene.code(put) == ""
-    assert not scene.processes["b"].server.books.pending
+    assert not scene.processes["b"].server.shared.pending
     scene.exchange()
     assert scene.code(put) == "DONE"
     assert str(scene.answers[put].version) == "3.2"
@@ -212,7 +212,7 @@ def test_after_the_latch_only_commits_appear(seed: int) -> None:
             running = process.server.worker.running if process.server.worker is not None else None
             if running is not None and running.latch_open and str(running.version) == version:
                 behind = [each for each in scene.alive if scene.version(each.name) != version]
-                assert not any(each.server.books.pending for each in behind)
+                assert not any(each.server.shared.pending for each in behind)
     scene.settle()
     scene.all_equal()
     assert all(scene.code(number) in ("DONE", "NOT_PRIMARY") for number in puts)

@@ -20,7 +20,7 @@ from rebalance.store.core.filling import supply
 from rebalance.store.core.log_records import KeyChange, WriteId
 from rebalance.store.core.replication import Replication
 from rebalance.store.core.ring_keeper import FailServer
-from rebalance.store.core.server_books import ServerLife
+from rebalance.store.core.shared_state import ServerLife
 from rebalance.store.core.store_copy import Leading
 from rebalance.store.core.store_inputs import RoomChanged
 from rebalance.store.core.store_messages import AnswerCode, ReadRequest, StoreAnswer, SupplyBatch, WriteRequest
@@ -123,8 +123,8 @@ def _tail_cut(patch: Patch) -> None:
     def cut(self: Replication, copy: Any) -> None:
         if copy.state is CopyState.OWNING and copy.stored > copy.log_start:
             copy.log_start = copy.stored
-            self._books.disk.add(CutLog(copy.partition, copy.stored, 0))
-            self._books.keep_head(copy)
+            self._shared.disk.add(CutLog(copy.partition, copy.stored, 0))
+            self._shared.keep_head(copy)
 
     patch.setattr(Replication, "_cut", cut)
 

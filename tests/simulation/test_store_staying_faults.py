@@ -68,7 +68,7 @@ def test_reads_that_wait_for_a_write_are_bounded() -> None:
     most = 0
     for _ in range(40):
         run.world.time.run_until(run.world.time.now + 50)
-        leading = primary.server.books.copies[ZONE, 0].leading
+        leading = primary.server.shared.copies[ZONE, 0].leading
         assert leading is not None
         most = max([most, *(len(each.reads) for each in leading.pending)])
     assert most == LIMITS.pending_max

@@ -158,13 +158,13 @@ def test_the_token_of_a_store_servers_copies_is_noted_once() -> None:
 def test_copies_at_rest_are_not_dropped_before_the_ring_has_had_their_zone() -> None:
     """Neither store knows the zone: nobody has dropped it."""
     server = StoreServer("a", "a-1", disk_with_a_copy("now"), StoreStart(RingState(), ResultState()))
-    lives = ZoneLives(SimulatedDisk(), {ID}, server.books.copies)
-    moves = CopyMoves(server.books)
+    lives = ZoneLives(SimulatedDisk(), {ID}, server.shared.copies)
+    moves = CopyMoves(server.shared)
     moves.prepare({}, (), lives.is_resting)
-    assert (ID, 2) in server.books.copies
+    assert (ID, 2) in server.shared.copies
     lives.opened([ZoneSpec(ID, 4, 3)])
     moves.prepare({}, (), lives.is_resting)
-    assert (ID, 2) not in server.books.copies
+    assert (ID, 2) not in server.shared.copies
 
 
 def test_a_ring_keeps_the_lives_of_its_zones() -> None:

@@ -131,13 +131,13 @@ class Reservations:
             self._lock = filelock.FileLock(data_dir / "node.lock")
 
     def beside(self, folder: str) -> Reservations:
-        """Another book of the same node below ``<data dir>/<folder>``, with ports from the same range. Open
-        both before anything is reserved in either; the data directory is locked by this one alone."""
+        """Other reservations of the same node below ``<data dir>/<folder>``, with ports from the same range.
+        Open both before anything is reserved in either; the data directory is locked by this one alone."""
         return Reservations(self._data_dir, self._pairs, folder=folder, scheme=self._scheme)
 
     def single_port(self, port: int) -> int:
-        """Take a port for something other than members: see ``PortPairs.single``. Call it once both books are
-        open."""
+        """Take a port for something other than members: see ``PortPairs.single``. Call it once both
+        reservations are open."""
         return self._pairs.single(port)
 
     def open(self) -> None:

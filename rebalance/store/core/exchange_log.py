@@ -10,7 +10,7 @@ from rebalance.exchange.core.exchange_effects import Entered, Finished
 from rebalance.exchange.core.exchange_states import Phase
 from rebalance.exchange.core.exchange_worker import ExchangeWorker
 from rebalance.store.core.exchange_record import EventName, ExchangeRecord
-from rebalance.store.core.server_books import ServerBooks
+from rebalance.store.core.shared_state import SharedState
 from rebalance.store.core.store_effects import PublishExchange
 
 LONG_MS = 500
@@ -22,8 +22,8 @@ AGAIN_MS = 1_000
 class ExchangeLog:
     """Every server follows its exchanges, as any may have to coordinate."""
 
-    def __init__(self, books: ServerBooks) -> None:
-        self._books = books
+    def __init__(self, shared: SharedState) -> None:
+        self._shared = shared
         self._events: dict[TopologyVersion, EventName] = {}
         self._running: ExchangeRecord | None = None
         self._published: ExchangeRecord | None = None
@@ -37,30 +37,30 @@ class ExchangeLog:
         if cause is None:
             return
         if running is None or running.cause != cause:
-            running = ExchangeRecord(cause, effect.type, self._books.name)
+            running = ExchangeRecord(cause, effect.type, self._shared.name)
             self._published = None
         if not running.phases or running.phases[-1].phase is not effect.phase:
-            running = running.at_phase(effect.phase, self._books.now_ms)
+            running = running.at_phase(effect.phase, self._shared.now_ms)
         self._running = running
 
     def tick(self, worker: ExchangeWorker) -> None:
-        now_ms = self._books.now_ms
+        now_ms = self._shared.now_ms
         if self._running is None or not worker.is_coordinator or now_ms - self._running.begun_ms < LONG_MS:
             return
         self._running = replace(self._running, awaited=awaited_by(worker))
         is_fresh = self._published is not None and now_ms - self._published_ms < AGAIN_MS
         if not is_fresh and self._running != self._published:
             self._published, self._published_ms = self._running, now_ms
-            self._books.out.append(PublishExchange(self._running))
+            self._shared.out.append(PublishExchange(self._running))
 
     def finished(self, effect: Finished, worker: ExchangeWorker) -> None:
         running, self._running = self._running, None
         merged = tuple(self._events[version] for version in effect.merged if version in self._events)
         self._events = {version: item for version, item in self._events.items() if version > effect.version}
         if running is not None and worker.is_coordinator:
-            ended = running.at_phase(None, self._books.now_ms)
+            ended = running.at_phase(None, self._shared.now_ms)
             record = replace(ended, awaited=(), merged=merged, version=effect.version)
-            self._books.out.append(PublishExchange(record))
+            self._shared.out.append(PublishExchange(record))
 
 
 def awaited_by(worker: ExchangeWorker) -> tuple[str, ...]:

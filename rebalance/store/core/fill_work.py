@@ -10,41 +10,43 @@ from rebalance.store.core.disk_changes import ClearBatch, DropTail, KeepHead, Ke
 from rebalance.store.core.disk_queue import StepStored
 from rebalance.store.core.filling import Filling, FillStep, request_of, supply
 from rebalance.store.core.log_records import LogRecord
-from rebalance.store.core.server_books import ServerBooks
+from rebalance.store.core.shared_state import SharedState
 from rebalance.store.core.store_copy import ServedCopy
 from rebalance.store.core.store_messages import SupplyBatch, SupplyRequest, SupplyStage
 
 
 class FillWork:
-    def __init__(self, books: ServerBooks, moves: CopyMoves) -> None:
-        self._books = books
+    def __init__(self, shared: SharedState, moves: CopyMoves) -> None:
+        self._shared = shared
         self._moves = moves
 
     def go_on(self) -> None:
         """Let every idle copy take its next step; the copies being filled at a time are limited, and none of
         them asks for more while there is no room here."""
-        books = self._books
-        if not books.filling or not books.takes_records or not books.has_finished:
+        shared = self._shared
+        if not shared.filling or not shared.takes_records or not shared.has_finished:
             return
         busy = 0
-        for partition in sorted(books.filling):
-            copy = books.copies[partition]
+        for partition in sorted(shared.filling):
+            copy = shared.copies[partition]
             filling = copy.filling
             if filling is None or copy.state not in (CopyState.MOVING, CopyState.OWNING):
-                books.filling.discard(partition)
+                shared.filling.discard(partition)
                 continue
-            if busy >= books.limits.fills_max and not filling.is_level:
+            if busy >= shared.limits.fills_max and not filling.is_level:
                 continue
             busy += not filling.is_level
             self._step(copy, filling)
 
     def _step(self, copy: ServedCopy, filling: Filling) -> None:
-        books = self._books
-        late = books.now_ms - filling.asked_ms >= books.limits.resend_ms
+        shared = self._shared
+        late = shared.now_ms - filling.asked_ms >= shared.limits.resend_ms
         match filling.step:
             case FillStep.CLEAR:
-                if books.reader.has_older(copy.partition, filling.clear_until):
-                    self._store(copy, ClearBatch(copy.partition, filling.clear_until, books.limits.batch_bytes))
+                if shared.reader.has_older(copy.partition, filling.clear_until):
+                    self._store(
+                        copy, ClearBatch(copy.partition, filling.clear_until, shared.limits.batch_bytes)
+                    )
                     filling.stage = SupplyStage.RELOAD
                 else:
                     copy.tail = copy.log_start = NO_RECORD
@@ -56,7 +58,7 @@ class FillWork:
             case FillStep.ASK if filling.until == copy.tail == NO_RECORD and not filling.is_level:
                 filling.step = FillStep.STREAM
                 self._reached(copy, filling)
-            case FillStep.ASK | FillStep.WAIT if books.name in books.no_room and not filling.is_level:
+            case FillStep.ASK | FillStep.WAIT if shared.name in shared.no_room and not filling.is_level:
                 pass
             case FillStep.ASK:
                 self._ask(copy, filling)
@@ -74,27 +76,27 @@ class FillWork:
         supplier = self._supplier(copy, filling)
         if supplier is None:
             return
-        books = self._books
-        if not filling.is_level and not books.pace.may_ask(supplier, books.receivers, books.now_ms):
+        shared = self._shared
+        if not filling.is_level and not shared.pace.may_ask(supplier, shared.receivers, shared.now_ms):
             filling.step = FillStep.ASK
             return
-        filling.supplier, filling.step, filling.asked_ms = supplier, FillStep.WAIT, books.now_ms
-        request = request_of(filling, copy.partition, books.basis, copy.tail, copy.epochs)
-        books.send_peer(supplier, request)
+        filling.supplier, filling.step, filling.asked_ms = supplier, FillStep.WAIT, shared.now_ms
+        request = request_of(filling, copy.partition, shared.basis, copy.tail, copy.epochs)
+        shared.send_peer(supplier, request)
 
     def _supplier(self, copy: ServedCopy, filling: Filling) -> str | None:
         """Choose a supplier: the one that was named or has begun, else any owner that was not asked in vain
         (PME-114)."""
-        books, (zone, number) = self._books, copy.partition
-        outcome = books.outcome(copy.partition)
-        if books.worker is None or outcome is None or zone not in books.worker.held.maps:
+        shared, (zone, number) = self._shared, copy.partition
+        outcome = shared.outcome(copy.partition)
+        if shared.worker is None or outcome is None or zone not in shared.worker.held.maps:
             return None
-        reports = books.worker.held.maps[zone].reports(number)
+        reports = shared.worker.held.maps[zone].reports(number)
         owners = [
             node
             for node in outcome.in_sync
-            if node in books.peers
-            and node != books.name
+            if node in shared.peers
+            and node != shared.name
             and node in reports
             and reports[node].state is CopyState.OWNING
         ]
@@ -108,28 +110,28 @@ class FillWork:
 
     def supply(self, sender: str, request: SupplyRequest) -> None:
         """Answer, as the supplier, with what is on its disk now."""
-        books = self._books
-        copy = books.copies.get(request.partition)
-        if copy is None or request.basis != books.basis or not books.takes_records:
+        shared = self._shared
+        copy = shared.copies.get(request.partition)
+        if copy is None or request.basis != shared.basis or not shared.takes_records:
             return
-        batch = supply(books.reader, request.partition, copy.stored_head, request, books.limits.batch_bytes)
+        batch = supply(shared.reader, request.partition, copy.stored_head, request, shared.limits.batch_bytes)
         if batch is not None and batch.stage is SupplyStage.IDS:
-            batch = replace(batch, last_ms=books.last_ms(copy))
+            batch = replace(batch, last_ms=shared.last_ms(copy))
         if batch is not None:
-            books.send_peer(sender, batch)
+            shared.send_peer(sender, batch)
 
     def supplied(self, sender: str, batch: SupplyBatch) -> None:
-        books = self._books
-        copy = books.copies.get(batch.partition)
+        shared = self._shared
+        copy = shared.copies.get(batch.partition)
         filling = copy.filling if copy is not None else None
-        if copy is None or filling is None or batch.basis != books.basis or not books.takes_records:
+        if copy is None or filling is None or batch.basis != shared.basis or not shared.takes_records:
             return
         if filling.step is not FillStep.WAIT or filling.supplier != sender:
             return
         if _is_late(batch, copy, filling):
             return
         if not filling.is_level:
-            books.pace.took(sender, batch)
+            shared.pace.took(sender, batch)
         filling.read_at = max(filling.read_at, batch.read_at)
         if batch.stage is SupplyStage.REWIND:
             self._rewind(copy, filling, batch.common)
@@ -146,13 +148,13 @@ class FillWork:
             filling.step = FillStep.ASK
             return
         copy.is_clean = False
-        self._books.keep_head(copy)
+        self._shared.keep_head(copy)
         filling.restart()
 
     def _rewind(self, copy: ServedCopy, filling: Filling, common: StorePosition) -> None:
         """Drop the copy's own tail, which no owner has: its keys are fetched as the owners have them. From then
         on the copy is not clean until it owns."""
-        limit = self._books.limits
+        limit = self._shared.limits
         records = self._records_between(copy, common, filling.clear_until)
         keys = tuple(sorted({item.key for record in records for item in record.changes}))
         if common < copy.log_start or len(keys) > limit.tail_keys_max:
@@ -170,7 +172,7 @@ class FillWork:
     def _records_between(self, copy: ServedCopy, above: StorePosition, until: StorePosition) -> list[LogRecord]:
         records: list[LogRecord] = []
         after = above
-        while batch := self._books.reader.records(copy.partition, after, self._books.limits.batch_bytes):
+        while batch := self._shared.reader.records(copy.partition, after, self._shared.limits.batch_bytes):
             records += [item for item in batch if item.position <= until]
             after = batch[-1].position
             if after > until:
@@ -195,7 +197,7 @@ class FillWork:
         self._store(copy, *changes)
 
     def _take_snapshot(self, copy: ServedCopy, filling: Filling, batch: SupplyBatch) -> None:
-        books = self._books
+        shared = self._shared
         if batch.stage is not filling.stage:
             filling.step = FillStep.ASK
             return
@@ -205,7 +207,7 @@ class FillWork:
         if batch.next_after is not None:
             filling.after = batch.next_after
             self._store(copy, KeepRows(copy.partition, batch.rows, batch.ids))
-            if filling.storing < books.limits.fill_batches_max:
+            if filling.storing < shared.limits.fill_batches_max:
                 # The next batch is read and sent while this one is written.
                 filling.step = FillStep.ASK
         elif filling.stage is SupplyStage.ROWS:
@@ -228,20 +230,20 @@ class FillWork:
             copy.filling.storing += 1
         step = StepStored(copy.partition, copy.life)
         if any(isinstance(item, KeepHead) for item in changes):
-            self._books.disk.add(*changes, stored=step)
+            self._shared.disk.add(*changes, stored=step)
         else:
-            self._books.disk.add_bulk(*changes, stored=step)
+            self._shared.disk.add_bulk(*changes, stored=step)
 
     def stored(self, event: StepStored) -> None:
         """Note that what was under way for a copy is on the disk."""
-        books = self._books
-        copy = books.copies.get(event.partition)
+        shared = self._shared
+        copy = shared.copies.get(event.partition)
         if copy is None or copy.life != event.life:
             return
         filling = copy.filling
         if filling is None:
             # It owns, or it was cleared: others are told.
-            books.changed = True
+            shared.changed = True
             return
         filling.storing = max(0, filling.storing - 1)
         if filling.step is not FillStep.STORE:
@@ -269,11 +271,11 @@ class FillWork:
             self._reached(copy, filling)
 
     def _tell_level(self, copy: ServedCopy, filling: Filling) -> None:
-        filling.asked_ms = self._books.now_ms
+        filling.asked_ms = self._shared.now_ms
         self._moves.levelled(copy)
         if copy.leading is not None:
             copy.filling = None
-            self._books.filling.discard(copy.partition)
+            self._shared.filling.discard(copy.partition)
 
     def _reached(self, copy: ServedCopy, filling: Filling) -> None:
         """All that it was sent is on the disk; what its stream has brought is on the way there, in order."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from rebalance.exchange.core.exchange_states import Phase
 from rebalance.store.core.filling import FillStep
-from rebalance.store.core.server_books import ServerBooks
+from rebalance.store.core.shared_state import SharedState
 from rebalance.store.core.store_effects import SetSuspect
 from rebalance.store.core.store_messages import PeerPing
 
@@ -18,8 +18,8 @@ PROMPT = (Phase.LATCH, Phase.SENT)
 
 
 class PeerWatch:
-    def __init__(self, books: ServerBooks) -> None:
-        self._books = books
+    def __init__(self, shared: SharedState) -> None:
+        self._shared = shared
         self._said: dict[str, tuple[bool, int]] = {}
         self._said_ms = 0
         self._since: dict[tuple[str, bool], int] = {}
@@ -27,7 +27,7 @@ class PeerWatch:
         self._pinged_ms = 0
 
     def heard(self, peer: str) -> None:
-        self._heard[peer] = self._books.now_ms
+        self._heard[peer] = self._shared.now_ms
 
     def forget(self, peer: str) -> None:
         """The ring removed it."""
@@ -35,28 +35,28 @@ class PeerWatch:
         self._heard.pop(peer, None)
 
     def tick(self) -> None:
-        books, limits = self._books, self._books.limits
+        shared, limits = self._shared, self._shared.limits
         late = self._debtors()
         exchanging = self._awaited()
         awaited = {(peer, True) for peer in exchanging} | {(peer, False) for peer in self._fillers()}
-        self._since = {each: self._since.get(each, books.now_ms) for each in awaited}
+        self._since = {each: self._since.get(each, shared.now_ms) for each in awaited}
         for (peer, in_exchange), since in self._since.items():
-            silent = books.now_ms - max(since, self._heard.get(peer, since))
-            waited = books.now_ms - since if in_exchange else 0
+            silent = shared.now_ms - max(since, self._heard.get(peer, since))
+            waited = shared.now_ms - since if in_exchange else 0
             if silent >= limits.suspect_ms or waited >= limits.exchange_wait_ms:
                 late.add(peer)
-        if awaited and books.now_ms - self._pinged_ms >= limits.resend_ms:
-            self._pinged_ms = books.now_ms
+        if awaited and shared.now_ms - self._pinged_ms >= limits.resend_ms:
+            self._pinged_ms = shared.now_ms
             for peer in sorted({peer for peer, _ in awaited}):
-                books.send(peer, PeerPing())
+                shared.send(peer, PeerPing())
         self._say(late)
 
     def _say(self, late: set[str]) -> None:
         """Tell new suspicions at once, and all of them again now and then. That a peer is suspected no more is
         repeated for a TTL: a server that reaches the metastore no sooner ends, and its suspicions with it."""
-        books, now_ms = self._books, self._books.now_ms
-        orders = books.worker.cluster.servers if books.worker is not None else {}
-        again = now_ms - self._said_ms >= books.limits.suspect_ms
+        shared, now_ms = self._shared, self._shared.now_ms
+        orders = shared.worker.cluster.servers if shared.worker is not None else {}
+        again = now_ms - self._said_ms >= shared.limits.suspect_ms
         if again:
             self._said_ms = now_ms
         for peer in sorted(late | self._said.keys()):
@@ -64,43 +64,43 @@ class PeerWatch:
             known, since = self._said.get(peer, (False, now_ms))
             if peer not in self._said or known != suspected:
                 self._said[peer] = suspected, now_ms
-            elif not suspected and now_ms - since >= books.limits.ttl_ms:
+            elif not suspected and now_ms - since >= shared.limits.ttl_ms:
                 del self._said[peer]
                 continue
             elif not again:
                 continue
             if peer in orders:
-                books.out.append(SetSuspect(peer, orders[peer], suspected))
+                shared.out.append(SetSuspect(peer, orders[peer], suspected))
 
     def _debtors(self) -> set[str]:
         """Return the peers that have not acknowledged a write that was made too long ago."""
-        books = self._books
+        shared = self._shared
         debtors: set[str] = set()
-        for partition in books.pending:
-            leading = books.copies[partition].leading
+        for partition in shared.pending:
+            leading = shared.copies[partition].leading
             if leading is None or not leading.pending:
                 continue
-            if books.now_ms - leading.pending[0].made_ms >= books.limits.suspect_ms:
-                debtors.update(leading.lagging(books.peers))
+            if shared.now_ms - leading.pending[0].made_ms >= shared.limits.suspect_ms:
+                debtors.update(leading.lagging(shared.peers))
         return debtors
 
     def _fillers(self) -> set[str]:
         """Owners whom the primary waits for until they have its position, and whoever supplies a copy here."""
-        books = self._books
+        shared = self._shared
         peers: set[str] = set()
-        for partition in list(books.levelling):
-            copy = books.copies.get(partition)
+        for partition in list(shared.levelling):
+            copy = shared.copies.get(partition)
             if copy is None or copy.leading is None or not copy.leading.unlevelled:
-                books.levelling.discard(partition)
+                shared.levelling.discard(partition)
             else:
                 peers |= copy.leading.unlevelled
-        fillings = (books.copies[partition].filling for partition in books.filling)
+        fillings = (shared.copies[partition].filling for partition in shared.filling)
         peers |= {each.supplier for each in fillings if each is not None and each.step is FillStep.WAIT}
-        return (peers & books.peers.keys()) - {books.name}
+        return (peers & shared.peers.keys()) - {shared.name}
 
     def _awaited(self) -> set[str]:
         """Return the peers that an exchange waits for."""
-        worker = self._books.worker
+        worker = self._shared.worker
         if worker is None or worker.running is None:
             return set()
         if worker.is_coordinator:

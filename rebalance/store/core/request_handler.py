@@ -14,7 +14,7 @@ from rebalance.core.partition_maps.partition_map import NO_RECORD, StorePosition
 from rebalance.core.recovery.loss_policy import Access, why_refused
 from rebalance.store.core.log_records import LogRecord, PartitionKey, WriteId, abandoned_mark
 from rebalance.store.core.replication import Replication
-from rebalance.store.core.server_books import ServerBooks
+from rebalance.store.core.shared_state import SharedState
 from rebalance.store.core.store_copy import Leading, ServedCopy
 from rebalance.store.core.store_effects import Reply
 from rebalance.store.core.store_messages import AnswerCode, ReadRequest, StoreAnswer, WriteRequest
@@ -27,23 +27,23 @@ class RequestTurn(Enum):
 
 
 class RequestHandler:
-    def __init__(self, books: ServerBooks, replication: Replication) -> None:
-        self._books = books
+    def __init__(self, shared: SharedState, replication: Replication) -> None:
+        self._shared = shared
         self._replication = replication
         self._waiting: deque[tuple[int, Request, int]] = deque()
         """Waiting requests, each with the time until which its client waits."""
 
     def take(self, client: int, request: Request, until_ms: int = 0) -> None:
         """``until_ms``: of a request that has waited here; 0: it comes just now."""
-        now_ms = self._books.now_ms
+        now_ms = self._shared.now_ms
         until_ms = until_ms or (now_ms + request.left_ms if request.left_ms > 0 else _ANY_TIME_MS)
         if until_ms < now_ms:
             return
         turn = self._judged(request)
         if turn is RequestTurn.WAIT:
-            if len(self._waiting) >= self._books.limits.waiting_max:
+            if len(self._waiting) >= self._shared.limits.waiting_max:
                 self._waiting = deque(item for item in self._waiting if item[2] >= now_ms)
-            if len(self._waiting) < self._books.limits.waiting_max:
+            if len(self._waiting) < self._shared.limits.waiting_max:
                 self._waiting.append((client, request, until_ms))
             else:
                 self._refuse(client, request, AnswerCode.TOO_MANY, "too many requests wait for an exchange")
@@ -69,16 +69,16 @@ class RequestHandler:
 
     def _judged(self, request: Request) -> ServedCopy | RequestTurn | tuple[AnswerCode, str]:
         """The copy that carries it out, which is led here; or why not."""
-        books, key = self._books, (request.zone, request.partition)
-        if not books.life.serves(books.now_ms):
-            return AnswerCode.NOT_SERVING, f"{books.name} has no confirmed heartbeat"
-        if books.leaving:
-            return AnswerCode.NOT_SERVING, f"{books.name} is about to leave"
-        if books.worker is None:
-            return AnswerCode.NOT_SERVING, f"{books.name} has not joined the ring"
-        if not books.has_finished:
+        shared, key = self._shared, (request.zone, request.partition)
+        if not shared.life.serves(shared.now_ms):
+            return AnswerCode.NOT_SERVING, f"{shared.name} has no confirmed heartbeat"
+        if shared.leaving:
+            return AnswerCode.NOT_SERVING, f"{shared.name} is about to leave"
+        if shared.worker is None:
+            return AnswerCode.NOT_SERVING, f"{shared.name} has not joined the ring"
+        if not shared.has_finished:
             return RequestTurn.WAIT
-        cluster, held = books.worker.cluster, books.worker.held
+        cluster, held = shared.worker.cluster, shared.worker.held
         zone = cluster.zones.get(request.zone)
         if zone is None:
             return AnswerCode.NO_ZONE, f"zone {request.zone} does not exist"
@@ -86,7 +86,7 @@ class RequestHandler:
             return AnswerCode.RESTING, f"zone {request.zone} is deactivated"
         if request.partition >= zone.partitions:
             return AnswerCode.NO_ZONE, f"zone {request.zone} has partitions 0 to {zone.partitions - 1}"
-        if not books.takes_writes:
+        if not shared.takes_writes:
             return RequestTurn.WAIT
         access = Access.READ if isinstance(request, ReadRequest) else Access.WRITE
         lost = held.lost.get(request.zone, frozenset())
@@ -95,15 +95,15 @@ class RequestHandler:
             return AnswerCode.LOST, refusal
         if request.zone not in held.maps:
             return RequestTurn.WAIT
-        copy, primary = books.copies.get(key), books.primary(key)
+        copy, primary = shared.copies.get(key), shared.primary(key)
         if primary is None:
-            outcome = books.outcome(key)
+            outcome = shared.outcome(key)
             members = ", ".join(outcome.in_sync) if outcome is not None else ""
             if request.partition in lost:
                 detail = f"partition {request.partition} is lost, and no whole copy is left of it"
                 return AnswerCode.LOST, f"{detail}; in-sync copies were on {members or 'no server'}"
             return AnswerCode.WAITING_FOR_OWNERS, f"in-sync copies are on {members or 'no server'}"
-        if primary != books.name or copy is None or copy.leading is None:
+        if primary != shared.name or copy is None or copy.leading is None:
             return AnswerCode.NOT_PRIMARY, f"{primary} leads partition {request.partition}"
         return RequestTurn.WAIT if copy.leading.unlevelled else copy
 
@@ -111,56 +111,56 @@ class RequestHandler:
         self, client: int, request: Request, code: AnswerCode, detail: str, *, abandoned: bool = False
     ) -> None:
         """Refuse a request of which nothing was done, so no clock matters."""
-        books = self._books
-        primary = books.primary((request.zone, request.partition)) or ""
+        shared = self._shared
+        primary = shared.primary((request.zone, request.partition)) or ""
         answer = StoreAnswer(
-            request.request, code, books.basis, primary=primary, detail=detail, abandoned=abandoned
+            request.request, code, shared.basis, primary=primary, detail=detail, abandoned=abandoned
         )
-        books.out.append(Reply(client, answer, _ANY_TIME_MS, code))
+        shared.out.append(Reply(client, answer, _ANY_TIME_MS, code))
 
     def _read(self, client: int, request: ReadRequest, copy: ServedCopy) -> None:
         """Answer a read with what all waited-for copies have; a key with a pending write waits for it."""
-        books = self._books
+        shared = self._shared
         pending = copy.leading.by_key.get(request.key) if copy.leading is not None else None
         if pending is not None:
-            if len(pending.reads) < books.limits.pending_max:
+            if len(pending.reads) < shared.limits.pending_max:
                 pending.reads.append((client, request))
             else:
                 self._refuse(client, request, AnswerCode.TOO_MANY, "too many reads wait for a write of the key")
             return
-        row = books.reader.row(copy.partition, request.key)
+        row = shared.reader.row(copy.partition, request.key)
         answer = StoreAnswer(
             request.request,
             AnswerCode.DONE,
-            books.basis,
+            shared.basis,
             value=row.value if row is not None else None,
             position=row.position if row is not None else NO_RECORD,
         )
-        books.out.append(Reply(client, answer, books.life.until_ms, AnswerCode.NOT_SERVING))
+        shared.out.append(Reply(client, answer, shared.life.until_ms, AnswerCode.NOT_SERVING))
 
     def _write(self, client: int, request: WriteRequest, copy: ServedCopy) -> None:
-        books, leading = self._books, copy.leading
+        shared, leading = self._shared, copy.leading
         if leading is None:
             return
         pending = leading.by_id.get(request.write)
         if pending is not None:
             if abandoned_mark(request.write) in leading.by_id:
                 self._refuse(client, request, AnswerCode.UNKNOWN, "a later write is about to abandon it")
-            elif len(pending.askers) < books.limits.pending_max:
+            elif len(pending.askers) < shared.limits.pending_max:
                 pending.askers.append((client, request.request, True))
             else:
                 self._refuse(client, request, AnswerCode.UNKNOWN, "too many repeats wait for the write")
             return
-        stored = books.reader.write_id(copy.partition, request.write)
+        stored = shared.reader.write_id(copy.partition, request.write)
         if stored is not None:
-            if books.reader.write_id(copy.partition, abandoned_mark(request.write)) is not None:
+            if shared.reader.write_id(copy.partition, abandoned_mark(request.write)) is not None:
                 detail = f"write {request.write} was abandoned by a later one"
                 self._refuse(client, request, AnswerCode.CONFLICT, detail, abandoned=True)
                 return
             done = StoreAnswer(
-                request.request, AnswerCode.DONE, books.basis, position=stored.position, repeated=True
+                request.request, AnswerCode.DONE, shared.basis, position=stored.position, repeated=True
             )
-            books.out.append(Reply(client, done, books.life.until_ms, AnswerCode.UNKNOWN))
+            shared.out.append(Reply(client, done, shared.life.until_ms, AnswerCode.UNKNOWN))
             return
         refusal = self._refusal(request, copy.partition, leading)
         if refusal is not None:
@@ -172,15 +172,15 @@ class RequestHandler:
     def _records(self, request: WriteRequest, copy: ServedCopy, leading: Leading) -> tuple[LogRecord, ...]:
         """The write's own is the last; before it, without changes, those that take the ids of what it abandons.
         So a copy that has the write has them, and an earlier build knows what they are."""
-        books = self._books
+        shared = self._shared
         if leading.base_ms is None:
-            leading.base_ms = books.last_ms(copy)
-        time_ms = leading.base_ms + books.now_ms - leading.since_ms
+            leading.base_ms = shared.last_ms(copy)
+        time_ms = leading.base_ms + shared.now_ms - leading.since_ms
         taken: list[WriteId] = []
         for write in dict.fromkeys(request.abandons):
             if write == request.write:
                 continue
-            if write not in leading.by_id and books.reader.write_id(copy.partition, write) is None:
+            if write not in leading.by_id and shared.reader.write_id(copy.partition, write) is None:
                 taken += [write, abandoned_mark(write)]
         records: list[LogRecord] = []
         previous = copy.tail
@@ -194,12 +194,12 @@ class RequestHandler:
     def _refusal(
         self, request: WriteRequest, key: PartitionKey, leading: Leading
     ) -> tuple[AnswerCode, str] | None:
-        books, limits = self._books, self._books.limits
+        shared, limits = self._shared, self._shared.limits
         largest = max((len(item.value or b"") for item in request.changes), default=0)
         size = sum(len(item.key) + len(item.value or b"") for item in request.changes)
         if largest > limits.value_bytes_max or size > limits.transaction_bytes_max:
             return AnswerCode.TOO_LARGE, f"a value has at most {limits.value_bytes_max} bytes"
-        full = books.no_room & {books.name, *leading.targets}
+        full = shared.no_room & {shared.name, *leading.targets}
         if full:
             return AnswerCode.NO_ROOM, f"{full_disks(full)}; reads go on, and writes will by themselves"
         if len(leading.pending) >= limits.pending_max:
@@ -207,7 +207,7 @@ class RequestHandler:
         if request.reads and request.age_ms > limits.transaction_age_ms:
             return AnswerCode.TOO_OLD, f"a transaction ends within {limits.transaction_age_ms} ms"
         for item in request.reads:
-            row = books.reader.row(key, item.key)
+            row = shared.reader.row(key, item.key)
             position = row.position if row is not None and row.value is not None else NO_RECORD
             if position != item.position or item.key in leading.by_key:
                 return AnswerCode.CONFLICT, "a key that the transaction read has changed"

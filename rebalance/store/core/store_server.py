@@ -45,7 +45,7 @@ from rebalance.store.core.replication import Replication
 from rebalance.store.core.request_handler import RequestHandler
 from rebalance.store.core.ring_queue import RingQueue
 from rebalance.store.core.ring_records import RingRecord, StoreStart
-from rebalance.store.core.server_books import ServerBooks, ServerLife
+from rebalance.store.core.shared_state import ServerLife, SharedState
 from rebalance.store.core.store_copy import ServedCopy, list_copies
 from rebalance.store.core.store_effects import (
     AskAffinityChange,
@@ -110,7 +110,7 @@ class StoreServer:
         self.name = name
         self.incarnation = incarnation
         self.is_over = False
-        self.books = ServerBooks(
+        self.shared = SharedState(
             name,
             limits,
             reader,
@@ -120,13 +120,13 @@ class StoreServer:
         )
         self._start = start
         self._ring = RingQueue(start.ring)
-        self._replication = Replication(self.books)
-        self._requests = RequestHandler(self.books, self._replication)
-        self._lives = ZoneLives(reader, start.resting, self.books.copies)
-        self._moves = CopyMoves(self.books)
-        self._fills = FillWork(self.books, self._moves)
-        self._watch = PeerWatch(self.books)
-        self._log = ExchangeLog(self.books)
+        self._replication = Replication(self.shared)
+        self._requests = RequestHandler(self.shared, self._replication)
+        self._lives = ZoneLives(reader, start.resting, self.shared.copies)
+        self._moves = CopyMoves(self.shared)
+        self._fills = FillWork(self.shared, self._moves)
+        self._watch = PeerWatch(self.shared)
+        self._log = ExchangeLog(self.shared)
         self._preparing: Prepare | None = None
         self._awaiting: AwaitUpdates | None = None
         self._commit: CommitResult | None = None
@@ -143,48 +143,48 @@ class StoreServer:
 
     @property
     def worker(self) -> ExchangeWorker | None:
-        return self.books.worker
+        return self.shared.worker
 
     def step(self, event: StoreInput) -> list[StoreEffect]:
-        books = self.books
+        shared = self.shared
         if self.is_over:
             # Nothing, or that it may not even begin.
-            out, books.out = books.out, []
+            out, shared.out = shared.out, []
             return out
         self._take(event)
-        if books.worker is not None:
-            self._go_on(books.worker)
-        if books.leaving and self._is_drained:
-            books.out.append(LeaveRing())
+        if shared.worker is not None:
+            self._go_on(shared.worker)
+        if shared.leaving and self._is_drained:
+            shared.out.append(LeaveRing())
             self.is_over = True
-        if books.wakes or self._replication.released:
-            books.wakes = False
+        if shared.wakes or self._replication.released:
+            shared.wakes = False
             self._requests.go_on()
-        transaction = books.disk.take()
+        transaction = shared.disk.take()
         if transaction is not None:
-            books.out.append(transaction)
-            self._disk_ms = books.now_ms
-        out, books.out = books.out, []
+            shared.out.append(transaction)
+            self._disk_ms = shared.now_ms
+        out, shared.out = shared.out, []
         return out
 
     @property
     def _is_drained(self) -> bool:
         """Check that no exchange and no client waits for this server, as is so before it has joined."""
-        worker = self.books.worker
-        return worker is None or (worker.is_idle and not self.books.pending)
+        worker = self.shared.worker
+        return worker is None or (worker.is_idle and not self.shared.pending)
 
     def _take(self, event: StoreInput) -> None:
-        books = self.books
+        shared = self.shared
         match event:
             case Ticked(clock_ms):
-                books.now_ms = max(books.now_ms, clock_ms)
+                shared.now_ms = max(shared.now_ms, clock_ms)
                 self._tick()
             case ClientRequest(client, request):
                 self._requests.take(client, request)
             case CopiesAsked(client, asked):
                 refills = tuple(map(self._moves.ask_refill, asked.refills))
-                answer = list_copies(books.copies.values(), asked.request, refills)
-                books.out.append(TellCopies(client, answer))
+                answer = list_copies(shared.copies.values(), asked.request, refills)
+                shared.out.append(TellCopies(client, answer))
                 self._asks_refill = self._asks_refill or RefillAnswer.ASKED in refills
             case ServerMessage(sender, order, message):
                 if not self._ring.is_gone(sender, order):
@@ -201,111 +201,111 @@ class StoreServer:
                 self._discover()
             case ServerConnected(name, _):
                 self._replication.resend(name)
-                books.send(name, ServerRoom(self.name not in books.no_room))
+                shared.send(name, ServerRoom(self.name not in shared.no_room))
             case HeartbeatDone(ticket):
-                books.life.committed(ticket)
+                shared.life.committed(ticket)
             case HeartbeatRefused():
                 # An eviction that is about an earlier server of this name ends before this one joins.
-                if books.worker is not None:
+                if shared.worker is not None:
                     self._stop("its heartbeat was refused: it is evicted, or its key is gone")
             case ResultCommitted(version):
                 self._commit = None
-                self._carry_out(books.worker.result_kept(version) if books.worker is not None else [])
+                self._carry_out(shared.worker.result_kept(version) if shared.worker is not None else [])
             case ResultExists(records):
                 self._commit = None
-                self._carry_out(books.worker.result_exists(records) if books.worker is not None else [])
+                self._carry_out(shared.worker.result_exists(records) if shared.worker is not None else [])
             case RoomChanged(has_room):
                 self._room(self.name, has_room)
-                books.disk.has_room = has_room
-                for peer in sorted(books.peers.keys() - {self.name}):
-                    books.send_peer(peer, ServerRoom(has_room))
+                shared.disk.has_room = has_room
+                for peer in sorted(shared.peers.keys() - {self.name}):
+                    shared.send_peer(peer, ServerRoom(has_room))
             case RatesChanged(rates):
-                books.pace.rates = rates
+                shared.pace.rates = rates
             case ClientGone(client):
                 self._requests.gone(client)
             case LeaveAsked():
-                books.leaving = books.wakes = True
-                self._leave_ms = min(self._leave_ms, books.now_ms + books.limits.leave_ms)
+                shared.leaving = shared.wakes = True
+                self._leave_ms = min(self._leave_ms, shared.now_ms + shared.limits.leave_ms)
 
     def _tick(self) -> None:
-        books = self.books
-        if books.life.is_over(books.now_ms):
+        shared = self.shared
+        if shared.life.is_over(shared.now_ms):
             self._stop("it missed the time of its heartbeat")
             return
-        if books.now_ms >= self._leave_ms:
+        if shared.now_ms >= self._leave_ms:
             self._stop("it could not leave in order: an exchange goes on, or writes are not acknowledged")
             return
-        if not books.disk.is_under_way:
-            self._disk_ms = books.now_ms
-        elif books.now_ms - self._disk_ms >= books.limits.disk_wait_ms:
+        if not shared.disk.is_under_way:
+            self._disk_ms = shared.now_ms
+        elif shared.now_ms - self._disk_ms >= shared.limits.disk_wait_ms:
             self._stop("its disk does not answer")
             return
-        ticket = books.life.due(books.now_ms)
+        ticket = shared.life.due(shared.now_ms)
         if ticket is not None:
-            finished = books.basis if books.has_finished else NO_VERSION
-            books.out.append(SendHeartbeat(ticket, finished))
+            finished = shared.basis if shared.has_finished else NO_VERSION
+            shared.out.append(SendHeartbeat(ticket, finished))
         self._replication.resend()
         self._watch.tick()
-        if books.now_ms - self._asked_ms < books.limits.resend_ms:
+        if shared.now_ms - self._asked_ms < shared.limits.resend_ms:
             return
-        self._asked_ms = books.now_ms
-        books.disk.has_room = self.name not in books.no_room
-        books.disk.try_clearing()
-        if books.worker is not None:
-            self._log.tick(books.worker)
-            self._carry_out(books.worker.tick())
-        if self._asks_refill and books.worker is not None and books.worker.is_idle:
-            self._asked = AskAffinityChange(books.basis)
+        self._asked_ms = shared.now_ms
+        shared.disk.has_room = self.name not in shared.no_room
+        shared.disk.try_clearing()
+        if shared.worker is not None:
+            self._log.tick(shared.worker)
+            self._carry_out(shared.worker.tick())
+        if self._asks_refill and shared.worker is not None and shared.worker.is_idle:
+            self._asked = AskAffinityChange(shared.basis)
         self._ask_switch()
         waiting = (self._commit, self._ring.reading)
-        books.out.extend(item for item in waiting if item is not None and item not in books.out)
+        shared.out.extend(item for item in waiting if item is not None and item not in shared.out)
 
     def _ask_switch(self) -> None:
         """Ask at most once a second, however many zones are to switch: each time all of them stand still."""
-        books = self.books
-        if self._asked is not None and books.now_ms - self._switched_ms >= books.limits.switch_ms:
-            self._switched_ms = books.now_ms
-            books.out.append(self._asked)
+        shared = self.shared
+        if self._asked is not None and shared.now_ms - self._switched_ms >= shared.limits.switch_ms:
+            self._switched_ms = shared.now_ms
+            shared.out.append(self._asked)
 
     def _go_on(self, worker: ExchangeWorker) -> None:
         """Do what an input may have made possible. What looks at all copies is not done with every input."""
-        books = self.books
-        if self._awaiting is not None and not books.pending:
+        shared = self.shared
+        if self._awaiting is not None and not shared.pending:
             wait, self._awaiting = self._awaiting, None
             self._carry_out(worker.updates_ended(wait.version))
-        if self._preparing is not None and books.disk.is_settled:
+        if self._preparing is not None and shared.disk.is_settled:
             self._prepared(worker, self._preparing)
         self._fills.go_on()
         self._moves.clear_rented()
-        if books.now_ms >= self._rent_ms:
-            self._rent_ms = books.now_ms + books.limits.notify_ms
-            books.changed = self._moves.rent() or books.changed
-        if books.changed and books.now_ms >= self._notify_ms and books.takes_records:
-            books.changed = False
-            self._notify_ms = books.now_ms + books.limits.notify_ms
+        if shared.now_ms >= self._rent_ms:
+            self._rent_ms = shared.now_ms + shared.limits.notify_ms
+            shared.changed = self._moves.rent() or shared.changed
+        if shared.changed and shared.now_ms >= self._notify_ms and shared.takes_records:
+            shared.changed = False
+            self._notify_ms = shared.now_ms + shared.limits.notify_ms
             maps, _ = self._moves.single_maps(worker.held.basis, worker.held.maps)
             self._carry_out(worker.state_changed(maps))
 
     # The ring
 
     def _hear(self, records: Iterable[RingRecord]) -> None:
-        books = self.books
+        shared = self.shared
         for record in records:
             event = record.event
             order = self._ring.heard(record)
             if order is None:
                 continue
-            if event.node == self.name and books.worker is not None and order == books.worker.order:
+            if event.node == self.name and shared.worker is not None and order == shared.worker.order:
                 self._stop(f"the ring has {event.trigger.value} for it")
                 return
             if refusal := self._lives.refusal(event.zones):
                 self._stop(refusal)
                 return
-            books.out.append(CloseConnections(event.node, order))
+            shared.out.append(CloseConnections(event.node, order))
             self._watch.forget(event.node)
-            books.no_room.discard(event.node)
-            if books.peers.get(event.node) == order:
-                del books.peers[event.node]
+            shared.no_room.discard(event.node)
+            if shared.peers.get(event.node) == order:
+                del shared.peers[event.node]
                 self._replication.removed()
         self._discover()
 
@@ -317,15 +317,15 @@ class StoreServer:
             if own:
                 self._join(before, event.order)
             self._log.heard(event)
-            if self.books.worker is not None:
-                self._carry_out(self.books.worker.discovered(event))
+            if self.shared.worker is not None:
+                self._carry_out(self.shared.worker.discovered(event))
             self._asked = None
-        if self._ring.reading is not None and self._ring.reading not in self.books.out:
-            self.books.out.append(self._ring.reading)
+        if self._ring.reading is not None and self._ring.reading not in self.shared.out:
+            self.shared.out.append(self._ring.reading)
 
     def _join(self, before: Cluster, order: int) -> None:
         self._moves.own_unheard(self._start.results.outcomes, self._mark.has_missed)
-        self.books.worker = ExchangeWorker(
+        self.shared.worker = ExchangeWorker(
             self.name, order, before, self._ring.lists_of, results=self._start.results, gone=self._ring.gone
         )
 
@@ -337,12 +337,12 @@ class StoreServer:
             queue.extendleft(reversed(self._do(queue.popleft())))
 
     def _do(self, effect: Effect) -> list[Effect]:
-        books, worker = self.books, self.books.worker
+        shared, worker = self.shared, self.shared.worker
         if worker is None:
             return []
         match effect:
             case Send(to, message):
-                books.send(to, message)
+                shared.send(to, message)
             case TakeTopology(version):
                 # Requests hold nothing between two inputs, so there is no reader of the lock now.
                 return worker.topology_taken(version)
@@ -350,10 +350,10 @@ class StoreServer:
                 self._awaiting = effect
             case Prepare():
                 self._preparing = effect
-                books.disk.holds_bulk = True
+                shared.disk.holds_bulk = True
             case KeepResult(record):
                 self._commit = CommitResult(record)
-                books.out.append(self._commit)
+                shared.out.append(self._commit)
             case Apply(message, _):
                 self._apply(worker, message)
             case Finished(version):
@@ -364,9 +364,9 @@ class StoreServer:
                 self._ask_switch()
             case Entered():
                 self._log.entered(effect)
-                books.out.append(effect)
+                shared.out.append(effect)
             case Warn():
-                books.out.append(effect)
+                shared.out.append(effect)
             case _:
                 pass
         return []
@@ -375,34 +375,34 @@ class StoreServer:
         self._preparing = None
         cluster = worker.cluster_at(prepare.version)
         for mark in self._lives.opened(cluster.zones.values()):
-            self.books.disk.add(mark)
+            self.shared.disk.add(mark)
         self._moves.prepare(prepare.wanted, cluster.zones, self._lives.is_resting)
         maps, history = self._moves.single_maps(prepare.version, cluster.open_zones)
-        self.books.out.append(MapsHeld(tuple(single.describe() for single in maps.values()), is_single=True))
+        self.shared.out.append(MapsHeld(tuple(single.describe() for single in maps.values()), is_single=True))
         self._carry_out(worker.prepared(prepare.version, maps, history))
 
     def _apply(self, worker: ExchangeWorker, message: FullMessage) -> None:
-        books, cluster = self.books, worker.cluster_at(message.version)
+        shared, cluster = self.shared, worker.cluster_at(message.version)
         servers = cluster.servers
-        books.peers = {node: order for node, order in servers.items() if not self._ring.is_gone(node, order)}
+        shared.peers = {node: order for node, order in servers.items() if not self._ring.is_gone(node, order)}
         self._moves.apply(message, cluster.zones)
-        books.out.append(MapsHeld(tuple(full.describe() for full in message.maps.values())))
+        shared.out.append(MapsHeld(tuple(full.describe() for full in message.maps.values())))
 
     def _finished(self, version: TopologyVersion) -> None:
-        books = self.books
-        books.disk.holds_bulk = False
+        shared = self.shared
+        shared.disk.holds_bulk = False
         self._preparing = self._awaiting = self._commit = None
-        books.wakes = books.changed = True
+        shared.wakes = shared.changed = True
         self._asks_refill = self._moves.finished()
-        books.disk.add(self._mark.finished(version))
+        shared.disk.add(self._mark.finished(version))
         self._replication.go_on()
-        if books.worker is not None:
-            self._ring.finished(books.worker.cluster_at(version))
+        if shared.worker is not None:
+            self._ring.finished(shared.worker.cluster_at(version))
 
     # Messages and the disk
 
     def _message(self, sender: str, message: StoreMessage) -> None:
-        worker = self.books.worker
+        worker = self.shared.worker
         match message:
             case AppendRecords():
                 self._replication.append(sender, message)
@@ -420,7 +420,7 @@ class StoreServer:
                 self._room(sender, has_room)
             case PeerPing(is_answer):
                 if not is_answer:
-                    self.books.send(sender, PeerPing(is_answer=True))
+                    self.shared.send(sender, PeerPing(is_answer=True))
             case SingleMessage() | FullMessage() | SingleRequest() | LatchCount() | LatchOpen():
                 if worker is not None:
                     self._carry_out(worker.received(message))
@@ -428,7 +428,7 @@ class StoreServer:
                 pass
 
     def _disk_done(self, ticket: int) -> None:
-        for stored in self.books.disk.done(ticket):
+        for stored in self.shared.disk.done(ticket):
             if isinstance(stored, LogStored):
                 self._replication.stored(stored)
             else:
@@ -436,12 +436,12 @@ class StoreServer:
 
     def _disk_refused(self, refused: DiskRefused) -> None:
         """End the process for writes of the log, never answered "failed"; bulk waits for room."""
-        if not (refused.no_room and self.books.disk.without_bulk(refused.ticket)):
+        if not (refused.no_room and self.shared.disk.without_bulk(refused.ticket)):
             self._stop("its disk refused a transaction")
 
     def _room(self, server: str, has_room: bool) -> None:
-        (self.books.no_room.discard if has_room else self.books.no_room.add)(server)
+        (self.shared.no_room.discard if has_room else self.shared.no_room.add)(server)
 
     def _stop(self, reason: str) -> None:
-        self.books.out.append(StopServer(reason))
+        self.shared.out.append(StopServer(reason))
         self.is_over = True

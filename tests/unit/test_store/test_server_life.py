@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rebalance.store.core.server_books import ServerLife
+from rebalance.store.core.shared_state import ServerLife
 from rebalance.store.core.store_limits import StoreLimits
 
 LIMITS = StoreLimits(ttl_ms=5_000, margin_ms=1_000)

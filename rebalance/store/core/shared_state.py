@@ -69,13 +69,13 @@ TAKES_RECORDS = (Phase.INIT, Phase.TOPOLOGY, Phase.RELEASE, Phase.LATCH, Phase.C
 
 
 @dataclass(slots=True)
-class ServerBooks:
-    """``worker``: None until the ring has this server's join. ``peers``: servers of the last finished exchange
-    that the ring has not removed since, with their orders. ``pending``: copies led here with pending writes;
-    ``stand_ins``: who serves what is left of lost partitions; ``levelling``: led here and not served yet;
-    ``filling``: copies that are filled, levelled or cleared;
-    ``changed``: whether states changed that nobody was told of; ``wakes``: whether requests that wait may go
-    on; ``leaving``: no new ones are taken."""
+class SharedState:
+    """State of a server. ``worker``: None until the ring has this server's join. ``peers``: servers of the last
+    finished exchange that the ring has not removed since, with their orders. ``pending``: copies led here with
+    pending writes; ``stand_ins``: servers of what is left of lost partitions; ``levelling``: copies led here
+    and not served yet; ``filling``: copies that are filled, levelled or cleared; ``changed``: states have
+    changed and were not reported yet; ``wakes``: waiting requests may go on; ``leaving``: no new requests are
+    taken."""
 
     name: str
     limits: StoreLimits

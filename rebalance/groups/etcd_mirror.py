@@ -70,7 +70,7 @@ class MirrorFollower:
     group: FollowedGroup
     node: str
     member: EtcdMember
-    book: Reservations
+    reservations: Reservations
     copies: asyncio.Semaphore
     background: Background
 
@@ -170,8 +170,8 @@ class MirrorFollower:
             await self._close_store()
 
     def _has_copy(self) -> bool:
-        held = self.book.get(self.partition)
-        return held is not None and held.launched and self.book.has_log(self.partition)
+        held = self.reservations.get(self.partition)
+        return held is not None and held.launched and self.reservations.has_log(self.partition)
 
     async def _next_source(self) -> str:
         """The sources in turn; waits while there is none. The first one leads and has most to do: it is
@@ -194,7 +194,7 @@ class MirrorFollower:
             tool = find_restore(self.member.tuning.etcd)
             self.complete_revision = 0
             token, generation = self.group.token, self.group.generation
-            await fetch_copy(self.partition, self.node, token, generation, source, self.book, tool)
+            await fetch_copy(self.partition, self.node, token, generation, source, self.reservations, tool)
         self._revision, self._beat, self._useless = 0, Beat(), False
 
     async def _open_store(self) -> MirrorStore:
@@ -229,7 +229,7 @@ class MirrorFollower:
                 f"generation {group.generation} of the group shares {group.shared_revision} revisions with "
                 f"generation {held.generation}, which the mirror has up to {revision}"
             )
-        self.book.note_group(self.partition, group.token, group.generation)
+        self.reservations.note_group(self.partition, group.token, group.generation)
 
     async def _start_process(self) -> None:
         while True:
@@ -334,13 +334,13 @@ COPIES_AT_ONCE = 2
 
 
 class EtcdMirrorHost:
-    """``book``: where they are kept (``EtcdGroupHost.mirror_places``); ``mirror_limit``: most mirrors at once;
-    ``background`` counts what nothing expected.
+    """Host of a node's mirrors. ``reservations``: those of mirrors (``EtcdGroupHost.mirror_places``);
+    ``mirror_limit``: most mirrors at once; ``background`` counts unexpected errors.
     Call it from the event-loop thread: the stores die with the thread that started them."""
 
     def __init__(
         self,
-        book: Reservations,
+        reservations: Reservations,
         *,
         mirror_limit: int = 100,
         tuning: EtcdTuning | None = None,
@@ -348,7 +348,7 @@ class EtcdMirrorHost:
     ) -> None:
         tuning = tuning or EtcdTuning()
         self._background = background or Background(restarts=False)
-        self._book = book
+        self._reservations = reservations
         self._mirror_limit = mirror_limit
         # The marker's history comes on top of the group's.
         self._tuning = replace(tuning, quota_bytes=2 * tuning.quota_bytes)
@@ -362,13 +362,13 @@ class EtcdMirrorHost:
     def open(self, node: str) -> None:
         """Raises FileNotFoundError, naming what to install, without etcd."""
         self._node, self._binary = node, (self._tuning.etcd or find_etcd()).path
-        self._book.open()
+        self._reservations.open()
 
     def partitions(self) -> frozenset[PartitionId]:
-        return self._book.partitions()
+        return self._reservations.partitions()
 
     async def follow(self, partition: PartitionId, group: FollowedGroup, sources: tuple[str, ...]) -> None:
-        held, follower = self._book.get(partition), self._followers.get(partition)
+        held, follower = self._reservations.get(partition), self._followers.get(partition)
         known = follower.group.token if follower else held.token if held else ""
         if held is not None and known not in ("", group.token):
             is_earlier = held.generation < group.generation
@@ -382,7 +382,7 @@ class EtcdMirrorHost:
                 group,
                 self._node,
                 self._member(partition),
-                self._book,
+                self._reservations,
                 self._copies,
                 self._background,
             )
@@ -390,7 +390,7 @@ class EtcdMirrorHost:
         follower.start()
 
     async def serve(self, partition: PartitionId) -> None:
-        if self._book.get(partition) is not None:
+        if self._reservations.get(partition) is not None:
             await self._member(partition).restart()
 
     async def _reached(self, partition: PartitionId) -> int:
@@ -399,14 +399,14 @@ class EtcdMirrorHost:
         if follower is not None and follower.complete_revision:
             return follower.complete_revision
         try:
-            file = self._book.data(partition) / "member" / "snap" / "db"
+            file = self._reservations.data(partition) / "member" / "snap" / "db"
             store = await asyncio.to_thread(read_store_file, file)
         except (StoreNotReadableError, OSError):
             return 0
         return store.revision if store is not None else 0
 
     async def status(self, partition: PartitionId) -> MirrorStatus | None:
-        if self._book.get(partition) is None:
+        if self._reservations.get(partition) is None:
             return None
         follower = self._followers.get(partition)
         if follower is not None:
@@ -421,7 +421,7 @@ class EtcdMirrorHost:
         follower = self._followers.pop(partition, None)
         if follower is not None:
             await follower.stop()
-        if self._book.get(partition) is None:
+        if self._reservations.get(partition) is None:
             return
         member = self._member(partition)
         if destroy:
@@ -433,18 +433,24 @@ class EtcdMirrorHost:
     async def close(self) -> None:
         await asyncio.gather(*(self.stop(member, destroy=False) for member in list(self._members)))
         self._members.clear()
-        self._book.close()
+        self._reservations.close()
 
     def _reserve(self, partition: PartitionId) -> None:
-        held = self._book.partitions()
+        held = self._reservations.partitions()
         if partition not in held and len(held) >= self._mirror_limit:
             raise NoPlaceError(Cause.NODE_MEMBER_LIMIT.text(f"{self._mirror_limit} mirrors are held"))
-        self._book.reserve(partition)
+        self._reservations.reserve(partition)
 
     def _member(self, partition: PartitionId) -> EtcdMember:
         member = self._members.get(partition)
         if member is None:
             member = self._members[partition] = EtcdMember(
-                partition, self._node, self._book, self._binary, self._tuning, self._starts, MIRROR_FLAGS
+                partition,
+                self._node,
+                self._reservations,
+                self._binary,
+                self._tuning,
+                self._starts,
+                MIRROR_FLAGS,
             )
         return member

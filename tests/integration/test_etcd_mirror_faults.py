@@ -26,7 +26,7 @@ from rebalance.hosting.free_ports import is_free
 from rebalance.ports.groups import MemberLife, NoPlaceError
 from rebalance.ports.mirrors import FollowedGroup, MirrorStatus
 from tests.fixtures.group_hosts import P0, P1, TUNING
-from tests.fixtures.mirror_process import GROUP, book
+from tests.fixtures.mirror_process import GROUP, reservations
 from tests.fixtures.mirror_rig import MirrorRig, RestoredStore
 from tests.fixtures.node_processes import lives
 from tests.fixtures.ports import free_block
@@ -77,7 +77,7 @@ async def test_kills_of_the_follower_lose_and_repeat_nothing(rig: MirrorRig, tmp
             process.send_signal(signal.SIGKILL)
             await asyncio.to_thread(process.wait)
             await _until(lambda stores=stores: not any(map(lives, stores)))
-    rig.mirrors, replaced = EtcdMirrorHost(book(own, ports), tuning=TUNING), rig.mirrors
+    rig.mirrors, replaced = EtcdMirrorHost(reservations(own, ports), tuning=TUNING), rig.mirrors
     rig.mirrors.open("m")
     before = (copy / "reservation.json").read_text()
     assert '"launched": true' in before

@@ -87,17 +87,17 @@ async def test_a_failed_destruction_is_done_again_at_the_next_start(
     """S097: the directory is renamed before it is deleted, so that what a crash or an error leaves is known to
     be of no use."""
     ports = free_block(4)
-    book = Reservations(tmp_path, ports, "127.0.0.1")
-    book.open()
-    book.reserve(P0)
-    book.data(P0).mkdir()
-    (book.data(P0) / "log").write_bytes(b"old")
-    doomed = book.forget(P0)
+    reservations = Reservations(tmp_path, ports, "127.0.0.1")
+    reservations.open()
+    reservations.reserve(P0)
+    reservations.data(P0).mkdir()
+    (reservations.data(P0) / "log").write_bytes(b"old")
+    doomed = reservations.forget(P0)
     assert doomed is not None
     with monkeypatch.context() as patched:
         patched.setattr(shutil, "rmtree", lambda *_: None)
         shutil.rmtree(doomed)
-    book.close()
+    reservations.close()
     assert (doomed / "data" / "log").exists()
     again = Reservations(tmp_path, ports, "127.0.0.1")
     again.open()

@@ -52,10 +52,10 @@ async def test_directories_of_an_earlier_release_get_the_name_of_their_node(tmp_
     installation = await installation_of(metastore, KEYS)
     expected = f"n1 of installation {installation}"
     assert [named(data_dir / part) for part in ("", *parts)] == [expected] * 4 + [""]
-    book = Reservations(data_dir, range(20_000, 20_010))
-    book.open()
-    book.reserve(PartitionId(ZoneId(7), 3))
-    book.close()
+    reservations = Reservations(data_dir, range(20_000, 20_010))
+    reservations.open()
+    reservations.reserve(PartitionId(ZoneId(7), 3))
+    reservations.close()
     assert named(data_dir / "members/7-3") == expected
     assert await directory(data_dir, metastore).why_foreign() == ""
 

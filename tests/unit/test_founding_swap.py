@@ -13,7 +13,7 @@ from rebalance.groups.files.reservations import Reservations
 P0 = PartitionId(ZoneId(3), 0)
 
 
-def book(directory: Path) -> Reservations:
+def reservations(directory: Path) -> Reservations:
     opened = Reservations(directory, range(20_000, 20_010), probe=lambda *_: True)
     opened.open()
     return opened
@@ -28,7 +28,7 @@ def write(folder: Path, text: str) -> None:
 @pytest.mark.parametrize("restarts", [False, True])
 def test_a_founding_that_was_cut_off(tmp_path: Path, *, noted: bool, kept: str, restarts: bool) -> None:
     """The node dies before or after its generation is noted; or it lives and looks again."""
-    held = book(tmp_path)
+    held = reservations(tmp_path)
     held.reserve(P0)
     write(held.data(P0), "old")
     write(held.founded_data(P0, 9), "new")
@@ -36,7 +36,7 @@ def test_a_founding_that_was_cut_off(tmp_path: Path, *, noted: bool, kept: str, 
         held.prepare(P0, "t", {"n1": "u"}, "new", generation=9, founding_revision=40)
     if restarts:
         held.close()
-        held = book(tmp_path)
+        held = reservations(tmp_path)
     else:
         held.settle_founding(P0)
     assert (held.data(P0) / "of").read_text() == kept

@@ -21,27 +21,27 @@ def test_members_and_mirrors_of_an_earlier_release_are_counted(tmp_path: Path) -
     for number, (scheme, plain) in enumerate((("http", 2), ("https", 2))):
         members = Reservations(tmp_path, PORTS, probe=lambda *_: True, scheme=scheme)
         mirrors = members.beside(FOLDERS[1])
-        for book in (members, mirrors):
-            book.open()
-            book.reserve(PartitionId(ZoneId(3), number))
+        for reservations in (members, mirrors):
+            reservations.open()
+            reservations.reserve(PartitionId(ZoneId(3), number))
         members.close()
         assert without_tls(tmp_path) == plain
 
 
 def test_a_port_beside_the_members_is_none_of_theirs(tmp_path: Path) -> None:
     """A range that was once the members' alone has a pair of theirs at its end for good."""
-    book = Reservations(tmp_path, PORTS, probe=lambda *_: True)
-    book.open()
-    assert book.single_port(PORTS[-1]) == PORTS[-1]
-    taken = {book.reserve(PartitionId(ZoneId(3), number)).peer_port for number in range(4)}
-    assert book.single_port(PORTS[-1]) == PORTS[-1]
-    last = book.reserve(PartitionId(ZoneId(3), 4))
+    reservations = Reservations(tmp_path, PORTS, probe=lambda *_: True)
+    reservations.open()
+    assert reservations.single_port(PORTS[-1]) == PORTS[-1]
+    taken = {reservations.reserve(PartitionId(ZoneId(3), number)).peer_port for number in range(4)}
+    assert reservations.single_port(PORTS[-1]) == PORTS[-1]
+    last = reservations.reserve(PartitionId(ZoneId(3), 4))
     assert PORTS[-1] == last.client_port
     with pytest.raises(NoPlaceError):
-        book.single_port(PORTS[-1])
-    book.forget(PartitionId(ZoneId(3), 0))
-    assert book.single_port(PORTS[-1]) == min(taken)
-    book.close()
+        reservations.single_port(PORTS[-1])
+    reservations.forget(PartitionId(ZoneId(3), 0))
+    assert reservations.single_port(PORTS[-1]) == min(taken)
+    reservations.close()
 
 
 def test_a_url_that_the_group_lists_is_not_given_to_a_new_member(tmp_path: Path) -> None:
@@ -49,10 +49,10 @@ def test_a_url_that_the_group_lists_is_not_given_to_a_new_member(tmp_path: Path)
     taken for the one that has voted."""
 
     def reserved(listed: frozenset[str] = frozenset()) -> Reservation:
-        book = Reservations(tmp_path / "n1", PORTS, probe=lambda *_: True)
-        book.open()
-        held = book.reserve(PartitionId(ZoneId(3), 0), listed)
-        book.close()
+        reservations = Reservations(tmp_path / "n1", PORTS, probe=lambda *_: True)
+        reservations.open()
+        held = reservations.reserve(PartitionId(ZoneId(3), 0), listed)
+        reservations.close()
         return held
 
     before = reserved()

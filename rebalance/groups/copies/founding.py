@@ -74,7 +74,7 @@ class Founder:
 
     partition: PartitionId
     node: str
-    book: Reservations
+    reservations: Reservations
     binary: str
     tuning: EtcdTuning
 
@@ -82,27 +82,27 @@ class Founder:
         """The member, which is stopped, becomes the only one of a group of ``generation``. Log entries above
         the commit index that is on disk are dropped. One that was still to vote becomes another member, with
         what its store has: etcd makes no group of a learner's log."""
-        store_file = self.book.data(self.partition) / "member" / "snap" / "db"
-        own_url = self.book.reserve(self.partition).endpoints.peer_url
+        store_file = self.reservations.data(self.partition) / "member" / "snap" / "db"
+        own_url = self.reservations.reserve(self.partition).endpoints.peer_url
         if own_url in await asyncio.to_thread(read_learners, store_file):
             await self._on_own_store(generation, store_file)
             return
-        data, tls = self.book.data(self.partition), self.tuning.tls
+        data, tls = self.reservations.data(self.partition), self.tuning.tls
         async with self._unseen(data, alone=True) as url, _store(url, tls) as store:
             revision = await store.begin(generation)
-        self.book.note_founding(self.partition, generation, revision)
+        self.reservations.note_founding(self.partition, generation, revision)
         log.info("group founded anew", partition=str(self.partition), generation=generation, revision=revision)
 
     async def _on_own_store(self, generation: int, store_file: Path) -> None:
-        partition, book = self.partition, self.book
-        founded = book.founded_data(partition, generation)
+        partition, reservations = self.partition, self.reservations
+        founded = reservations.founded_data(partition, generation)
         await asyncio.to_thread(shutil.rmtree, founded, True)
         draft = await self._restored(store_file, generation, "--skip-hash-check")
         async with self._unseen(draft, alone=False) as url, _store(url, self.tuning.tls) as store:
             revision = await store.begin(generation)
         draft.rename(founded)
         self._note_alone(generation, revision)
-        replaced = book.settle_founding(partition)
+        replaced = reservations.settle_founding(partition)
         if replaced is not None:
             await asyncio.to_thread(shutil.rmtree, replaced, True)
         log.info("group founded anew on a joiner", partition=str(partition), generation=generation)
@@ -111,8 +111,8 @@ class Founder:
         """The reserved member, which has no data, gets that of the mirror whose store answers at ``client_url``
         and is alone in a group of ``generation``. ``complete_revision``: of a mirror that has repeated nothing
         since its first copy. The mirror stays as it is."""
-        partition, book = self.partition, self.book
-        snapshot = book.directory(partition) / "founding.snapshot"
+        partition, reservations = self.partition, self.reservations
+        snapshot = reservations.directory(partition) / "founding.snapshot"
         try:
             async with MirrorSource(client_url, self.tuning.tls) as source:
                 await source.check(partition)
@@ -126,8 +126,8 @@ class Founder:
             await store.drop_leases()
         self._note_alone(generation, revision)
         # Etcd may have made the directory once, and written nothing that counts.
-        doomed = book.discard_data(partition)
-        draft.rename(book.data(partition))
+        doomed = reservations.discard_data(partition)
+        draft.rename(reservations.data(partition))
         if doomed is not None:
             await asyncio.to_thread(shutil.rmtree, doomed, True)
         log.info(
@@ -138,17 +138,17 @@ class Founder:
     async def _restored(self, snapshot: Path, generation: int, *flags: str) -> Path:
         """Make data of this member alone, in a group of ``generation``, of a snapshot's file; return its
         directory."""
-        directory = self.book.directory(self.partition)
-        draft, peer_url = directory / "data.draft", self.book.reserve(self.partition).endpoints.peer_url
+        directory = self.reservations.directory(self.partition)
+        draft, peer_url = directory / "data.draft", self.reservations.reserve(self.partition).endpoints.peer_url
         await asyncio.to_thread(shutil.rmtree, draft, True)
         tool, token = (*find_restore(self.tuning.etcd), *flags), self._token(generation)
         await restore_snapshot(snapshot, draft, self.node, peer_url, token, tool, directory / "restore.log")
         return draft
 
     def _note_alone(self, generation: int, revision: int) -> None:
-        initial = {self.node: self.book.reserve(self.partition).endpoints.peer_url}
+        initial = {self.node: self.reservations.reserve(self.partition).endpoints.peer_url}
         start = (self.partition, self._token(generation), initial, "new")
-        self.book.prepare(*start, generation=generation, founding_revision=revision)
+        self.reservations.prepare(*start, generation=generation, founding_revision=revision)
 
     def _token(self, generation: int) -> str:
         return f"{self.partition.zone_id}-{self.partition.partition}-{generation}"
@@ -157,11 +157,11 @@ class Founder:
     async def _unseen(self, data: Path, *, alone: bool) -> AsyncIterator[str]:
         """A process on ``data`` that is no member yet; its client URL, once it leads itself. It ends in order,
         so what was written is on disk then."""
-        held = self.book.reserve(self.partition)
+        held = self.reservations.reserve(self.partition)
         peer_port, client_port = free_block(2, held.host)
         base = f"{held.scheme}://{held.host}"
         unseen = MemberEndpoints(f"{base}:{peer_port}", f"{base}:{client_port}")
-        tool_log = self.book.directory(self.partition) / "founding.log"
+        tool_log = self.reservations.directory(self.partition) / "founding.log"
         cluster = InitialCluster({self.node: unseen.peer_url}, "unseen", "new")
         # A mirror's store may be larger than a member's; a member that is too large tidies up by itself.
         tuning = replace(self.tuning, quota_bytes=4 * self.tuning.quota_bytes)

@@ -245,7 +245,7 @@ async def fetch_copy(
     group: str,
     generation: int,
     source: MirrorSource,
-    book: Reservations,
+    reservations: Reservations,
     tool: Sequence[str],
 ) -> Reservation:
     """Make ``data`` of the partition's reservation from ``source``; returns the reservation as it is then.
@@ -253,17 +253,17 @@ async def fetch_copy(
     ``group``, ``generation``: of the group that is copied. ``tool``: the command ``... snapshot restore``.
     Raises SourceLostError, CopyFailedError, OSError (no space).
     """
-    directory = book.directory(partition)
+    directory = reservations.directory(partition)
     snapshot, draft, tool_log = (directory / name for name in ("copy.snapshot", "data.draft", "restore.log"))
-    for doomed in (book.discard_data(partition), draft):
+    for doomed in (reservations.discard_data(partition), draft):
         if doomed is not None:
             await asyncio.to_thread(shutil.rmtree, doomed, True)
     try:
         size = await source.download(snapshot)
-        peer_url = book.reserve(partition).endpoints.peer_url
+        peer_url = reservations.reserve(partition).endpoints.peer_url
         await restore_snapshot(snapshot, draft, node, peer_url, f"mirror-{group}", tool, tool_log)
         store = await asyncio.to_thread(read_store_file, draft / "member" / "snap" / "db")
-        held = book.prepare(
+        held = reservations.prepare(
             partition,
             group,
             initial={node: peer_url},
@@ -272,7 +272,7 @@ async def fetch_copy(
             generation=generation,
             copied_revision=store.revision if store is not None else 0,
         )
-        draft.rename(book.data(partition))
+        draft.rename(reservations.data(partition))
     finally:
         snapshot.unlink(missing_ok=True)
         await asyncio.to_thread(shutil.rmtree, draft, True)

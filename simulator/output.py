@@ -1,4 +1,4 @@
-"""What the commands of the simulator have in common: their options, and how a broken run ends."""
+"""Common parts of the simulator's commands: their options, and the end of a broken run."""
 
 from __future__ import annotations
 

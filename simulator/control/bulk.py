@@ -100,8 +100,8 @@ class GroupRows:
 
 @dataclass(slots=True)
 class GroupState:
-    """What survives every process: groups, and which nodes live. ``alive`` is by node number; its last entry,
-    which ``NOBODY`` reads, is never alive."""
+    """State that survives every process: groups, and the nodes that live. ``alive`` is by node number; its last
+    entry, which ``NOBODY`` reads, is never alive."""
 
     names: list[str] = field(default_factory=list)
     numbers: dict[str, int] = field(default_factory=dict)
@@ -210,7 +210,7 @@ class BulkAgents(SimulatedProcess):
                 await self._switch_all(client)
 
     async def _switch_all(self, client: SimulatedClient) -> None:
-        """Those whose request fails stay in the list."""
+        """Switch all that wait; those whose request fails stay in the list."""
         waiting = tuple(self._switching)
         chunks = [waiting[start : start + READ_AT_ONCE] for start in range(0, len(waiting), READ_AT_ONCE)]
         for start in range(0, len(chunks), REQUESTS_AT_ONCE):
@@ -251,7 +251,7 @@ class BulkAgents(SimulatedProcess):
 
 
 class BulkPlane(DataPlane):
-    """Of arrays."""
+    """Data plane of arrays."""
 
     def __init__(self, environment: Environment, nodes: Sequence[Node]) -> None:
         super().__init__(environment)

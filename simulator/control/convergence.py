@@ -1,4 +1,4 @@
-"""Whether the last target that was asked for is reached: the invariant of the end."""
+"""Convergence on the last target that was set: the invariant of the end."""
 
 from __future__ import annotations
 
@@ -30,7 +30,8 @@ def unfinished(
     intents: Iterable[ZoneIntent],
     living: Iterable[Node],
 ) -> Iterator[str]:
-    """What is missing until each zone is as in ``intents``, cheap checks first; nothing when all is done."""
+    """Yield what is missing until each zone is as in ``intents``, cheap checks first; nothing when all is
+    done."""
     nodes = tuple(living)
     for intent in intents:
         zone_id = intent.zone.zone_id

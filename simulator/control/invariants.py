@@ -28,7 +28,7 @@ from simulator.control.simulated_raft import KNOWN_DOWN_S, SimulatedGroup, Simul
 from simulator.control.trace import Trace
 
 WHOLE_STEPS = 1_000
-"""So often everything is looked at, and not only what a step has touched."""
+"""Steps between checks of everything; the others check only what a step has touched."""
 
 Voters = tuple[frozenset[str], frozenset[str]]
 """Nodes that vote and nodes that catch up to vote, of a group's committed configuration. Learners are
@@ -60,7 +60,7 @@ class ObservedStore(Protocol):
 
 class AppliedConfigurations(Protocol):
     def applied(self, partition: PartitionId) -> Voters | None:
-        """What the group has committed; None when there is no such group."""
+        """Voters that the group has committed; None when there is no such group."""
         ...
 
     def strays(self, partition: PartitionId) -> frozenset[str]:
@@ -97,14 +97,14 @@ class Auditor:
         self.zones: dict[ZoneId, ZoneFacts] = {}
         self.broken: asyncio.Future[InvariantBrokenError] = asyncio.get_running_loop().create_future()
         self.last_work_s = 0.0
-        """When a key was last written that is neither a node's nor the leader's."""
+        """Time of the last write of a key that is neither a node's nor the leader's."""
         self.switches = 0
         self._versions: dict[ZoneId, int] = {}
         self._terms: dict[PartitionId, int] = {}
         self._given_up: set[tuple[PartitionId, str]] = set()
-        """Mirrors whose record went while nobody asked for them."""
+        """Mirrors whose record went while their node was no learner."""
         self._away_s: dict[str, float] = {}
-        """When each node was last seen to be gone."""
+        """Times at which each node was last seen to be gone."""
         self.groups: Callable[[], Iterable[SimulatedGroup]] = tuple
         """All groups there are, for the whole checks."""
         self.whole_checks = 0
@@ -147,7 +147,7 @@ class Auditor:
         self._look_at_all_at_times()
 
     def check_everything(self) -> None:
-        """What ``on_revision`` and ``on_step`` check of what a step touched, of all that there is."""
+        """Check everything as ``on_revision`` and ``on_step`` check what a step touched."""
         self.whole_checks += 1
         keys, named = self._keyspace, dict[PartitionId, None]()
         for item in self._store.range_now(keys.partitions).items:
@@ -190,7 +190,8 @@ class Auditor:
         self._check_group(group)
 
     def _check_majority_answered(self, group: SimulatedGroup, step: str, now: float) -> None:
-        """Where the members themselves do not check it (S3). What was sent long ago may land at any time."""
+        """Check for an answering majority where the members themselves do not (S3). Requests that were sent
+        long ago may land at any time."""
         if group.is_strict or group.lands_late:
             return
         answering = sum(
@@ -321,7 +322,7 @@ class Auditor:
             self.fail("a partition with pending has stable", f"{partition}")
 
     def _check_trigger(self, partition: PartitionId) -> None:
-        """As it was last seen to be written; a zone that is dropped has none."""
+        """Check that the trigger is as it was last seen to be written; a zone that is dropped has none."""
         zone = self.zones.get(partition.zone_id)
         trigger = self._store.peek(self._keyspace.partition(partition).trigger)
         if zone is None or trigger is None:
@@ -381,7 +382,7 @@ class Auditor:
 
 
 def assignments_at(store: ObservedStore, key: str) -> Assignments | None:
-    """What ``key`` of a partition asks for; None when it is not there."""
+    """Assignments at a partition's ``key``; None when it is not there."""
     item = store.peek(key)
     return Assignments.decode(item.value) if item is not None else None
 
@@ -391,7 +392,7 @@ def _shown(applied: Voters | None) -> str:
 
 
 def _content(keys: Keyspace, revision: int, events: tuple[KeyEvent, ...]) -> bytes:
-    """What of a revision is the same in each run of a seed: a node's record carries process ids."""
+    """The part of a revision that is the same in each run of a seed: a node's record carries process ids."""
     parts = [str(revision).encode()]
     for event in events:
         parts.append(event.key.encode())

@@ -50,7 +50,7 @@ _HOLDS: dict[CompareOp, Callable[[Any, Any], bool]] = {
 
 
 HISTORY_REVISIONS = 1_000
-"""So many revisions back it can be read; etcd keeps them by time."""
+"""Revisions back to which it can be read; etcd keeps them by time."""
 
 Observer = Callable[[int, tuple[KeyEvent, ...]], None]
 
@@ -84,7 +84,7 @@ class MemoryMetastore:
         return lambda: observers.remove(observer)
 
     def peek(self, key: str) -> KeyValue | None:
-        """What is stored, also while the store is paused: for those who look on."""
+        """The stored item, also while the store is paused: for auditors."""
         item: KeyValue | None = self._items.get(key)
         return item
 

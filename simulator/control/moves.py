@@ -33,8 +33,9 @@ Broken = tuple[str, str]
 def broken_limits(
     limits: Limits, moving: Counter[str], zone_id: ZoneId, move: Move, batch: int, now_ms: int
 ) -> Iterator[Broken]:
-    """What the beginning of ``move`` breaks. ``moving`` counts what moves now, by ``sides_of``, with this move;
-    ``batch`` moves of the zone have begun since none of it moved, this one among them."""
+    """Yield the limits that the beginning of ``move`` breaks. ``moving`` counts the moves of now, by
+    ``sides_of``, with this move; ``batch`` moves of the zone have begun since none of it moved, this one among
+    them."""
     if paused := limits.pause_cause(zone_id, now_ms):
         yield "no move begins while it is paused", paused
     caps = (limits.cluster_moves, limits.zone_moves, limits.donor_moves, limits.receiver_moves)
@@ -47,7 +48,7 @@ def broken_limits(
 
 
 def sides_of(zone_id: ZoneId, move: Move) -> dict[str, tuple[str, ...]]:
-    """What a move counts for: of the cluster, of its zone, of each donor and of each receiver."""
+    """Names for which a move counts: the cluster, its zone, each donor and each receiver."""
     return {
         "cluster": (CLUSTER,),
         "zone": (f"zone {zone_id}",),
@@ -110,7 +111,7 @@ class MovesAuditor:
         self._batches = Counter({partition.zone_id: size for partition in self._moves})
 
     def _recount(self, partition: PartitionId) -> bool:
-        """Whether its move begins."""
+        """Count the partition's move anew; True if it begins."""
         before = self._moves.pop(partition, None)
         if before is not None:
             self._counts.subtract(_flat(partition.zone_id, before))
@@ -148,8 +149,8 @@ RETRY_S = 0.5
 
 
 class LimitsSetter:
-    """At most ``cluster_moves`` at once, always; other caps and pauses, also of single zones, come and go until
-    ``calm``."""
+    """Setter of limits: ``cluster_moves`` at all times; other caps and pauses, also of single zones, come and
+    go until ``calm``."""
 
     def __init__(self, seed: int, environment: Environment, cluster_moves: int) -> None:
         self._rng = random.Random(f"{seed}/limits")

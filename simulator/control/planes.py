@@ -36,7 +36,7 @@ class DataPlane(ABC):
 
     @abstractmethod
     def leave(self, name: str, back_s: float) -> None:
-        """In order; the node comes back after ``back_s``."""
+        """Stop a node in order; it comes back after ``back_s``."""
 
     @abstractmethod
     def crash(self, name: str, back_s: float) -> None: ...
@@ -69,7 +69,8 @@ class DataPlane(ABC):
         return None
 
     def left_over(self) -> str:
-        """What is still held for dropped zones, or still to be handed over; empty when nothing is."""
+        """Things that are still held for dropped zones, or still to be handed over; empty when there are
+        none."""
         return ""
 
     @abstractmethod

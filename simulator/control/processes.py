@@ -41,7 +41,7 @@ class SimulatedCatalog:
         self._version = 0
 
     def execute(self, intent: ZoneIntent) -> None:
-        """As the next version."""
+        """Store the intent as the next version."""
         self._version += 1
         versioned = ZoneIntent(self._version, intent.zone, intent.dropped)
         self.intents[intent.zone.zone_id] = versioned
@@ -56,7 +56,8 @@ class SimulatedCatalog:
 
 @dataclass(slots=True)
 class Environment:
-    """What the processes of one simulation share. ``rates`` are those of processes that start from now on."""
+    """Surroundings that the processes of one simulation share. ``rates`` are those of processes that start from
+    now on."""
 
     seed: str
     store: MemoryMetastore
@@ -70,8 +71,8 @@ class Environment:
     lease_s: int = 5
     strategy: Strategy = Strategy.QUEUE
     strict_share: float = 1.0
-    """How likely it is, at each start of a node, that its members check membership steps themselves, as etcd
-    does with its strict check; otherwise the node does."""
+    """Probability, at each start of a node, that its members check membership steps themselves, as etcd does
+    with its strict check; otherwise the node does."""
 
 
 class SimulatedEngine:
@@ -130,14 +131,14 @@ class SimulatedProcess(ABC):
         return random.Random(f"{self.environment.seed}/{self.name}/{self._starts}/{purpose}")
 
     def kill(self) -> None:
-        """As ``kill -9``: from this moment on nothing that it does reaches anybody."""
+        """Kill the process as ``kill -9`` does: from this moment on nothing that it does has an effect."""
         if self._task is not None and self.client is not None:
             task, self._task = self._task, None
             self.on_kill()
             task.cancel()
 
     async def stop(self) -> None:
-        """In order, as after Ctrl-C."""
+        """Stop the process in order, as after Ctrl-C."""
         if self._task is not None:
             task, self._task = self._task, None
             self._stopping = True
@@ -168,7 +169,7 @@ class SimulatedProcess(ABC):
         self.kill()
 
     def cut_for_good(self, *, requests: bool, answers: bool) -> None:
-        """From the metastore, whatever else happens to the process."""
+        """Cut the process off from the metastore for good, whatever else happens to it."""
         self._cut_ways = requests, answers
         self._cut_off()
 
@@ -178,7 +179,7 @@ class SimulatedProcess(ABC):
             self.client.cut(requests=requests, answers=answers)
 
     def heal(self) -> None:
-        """It goes on, reaches the store, and meets the faults of the environment's present rates."""
+        """Let the process go on and reach the store, with faults at the environment's present rates."""
         if self.client is not None:
             self.client.rates = self.environment.rates
             self.client.heal()
@@ -188,7 +189,7 @@ class SimulatedProcess(ABC):
     async def work(self, client: SimulatedClient) -> None: ...
 
     def on_kill(self) -> None:
-        """What ends with the process, at once."""
+        """End at once what ends with the process."""
         if self.client is not None:
             self.client.kill()
 

@@ -44,10 +44,10 @@ ZONE_PARTITIONS_MAX = 62_500
 CONVERGE_S = 900.0
 LONG_DELAY_S = 0.1
 MOVE_S = 120.0
-"""What began less than so long before the end of a run may still be under way."""
+"""Time before the end of a run within which a move that began may still be under way."""
 QUIET_S = 20.0
-"""Without a fault and without an event, nothing may be written for so long. Before that so long is waited: a
-lease may end late, its node registers anew, and then its groups hand their leadership back to it."""
+"""Time without faults and events in which nothing may be written. The same time passes before: a lease may end
+late, its node registers anew, and then its groups hand their leadership back to it."""
 EVENT_GAPS_S = (0.0, 0.05, 0.5, 1.0, 3.0, 8.0)
 """Between two events: bursts and pauses, times 0.2 to 2."""
 STRICT_SHARES = (1.0, 0.0, 0.5)
@@ -55,11 +55,11 @@ STRICT_SHARES = (1.0, 0.0, 0.5)
 REASONS_SHOWN = 3
 LOOK_S, LOOK_RARELY_S = 1.0, 5.0
 LOOKS_CLOSELY_S = 90.0
-"""For so long after the last event every second is looked whether all rests."""
+"""Time after the last event in which each second is checked for rest."""
 WHOLE_PARTITIONS_MAX, WHOLE_RARELY_STEPS = 10_000, 50_000
-"""With more partitions a look at everything takes seconds."""
+"""Partitions above which everything is checked less often, since that takes seconds."""
 GARBAGE = 100_000
-"""So many new objects before they are looked through."""
+"""New objects before the garbage collector looks through them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +77,8 @@ class Simulation:
     staying: tuple[str, ...] | None = None
     """Kinds of ``StayingFaults``, () for all; then nothing is ever healed."""
     strict_share: float | None = None
-    """Of nodes whose members check membership steps themselves; None: by the seed, one of ``STRICT_SHARES``."""
+    """Share of nodes whose members check membership steps themselves; None: by the seed, one of
+    ``STRICT_SHARES``."""
 
     @property
     def is_bulk(self) -> bool:
@@ -86,9 +87,9 @@ class Simulation:
 
 @dataclass(frozen=True, slots=True)
 class SimulationReport:
-    """What happened. ``moves_begun`` is counted with ``cluster_moves`` only. ``virtual_s`` is the simulation's
-    time; ``elapsed_s`` and ``memory_mb`` (the most that the process ever used) are real, everything else is the
-    same in each run of the seed."""
+    """Report of a run. ``moves_begun`` is counted with ``cluster_moves`` only. ``virtual_s`` is the
+    simulation's time; ``elapsed_s`` and ``memory_mb`` (the most that the process ever used) are real,
+    everything else is the same in each run of the seed."""
 
     simulation: Simulation
     digest: str
@@ -105,12 +106,13 @@ class SimulationReport:
     memory_mb: float
     whole_checks: int = 0
     held: dict[str, str] = field(default_factory=dict)
-    """With faults that stay: partitions that could not come to rest, what holds each up, and its cause."""
+    """Partitions that could not come to rest under faults that stay, each with what holds it up, and its
+    cause."""
     rested_s: dict[str, float] = field(default_factory=dict)
-    """With faults that stay: how long after the last event each other zone's or partition's rest began; 0 when
+    """Time after the last event until each other zone or partition came to rest under faults that stay; 0 when
     it rested by then."""
     awaited: dict[str, str] = field(default_factory=dict)
-    """What each of them lacked last before it rested."""
+    """Last thing that each of them lacked before it rested."""
 
 
 def simulate(simulation: Simulation) -> SimulationReport:
@@ -266,7 +268,7 @@ class _World:
         await self._rest()
 
     async def _stay(self, faults: StayingFaults) -> None:
-        """Nothing is healed: moves end, or say why not."""
+        """Run on with nothing healed: moves end, or name a cause."""
         audit = StayingAuditor(self.environment, self.auditor, self.operations, faults)
         loop = asyncio.get_running_loop()
         begun_s = settled_s = loop.time()

@@ -1,4 +1,4 @@
-"""What happens to the system: statements, nodes that come and go, crashes, pauses. All drawn from the seed."""
+"""Events of a run: statements, nodes that come and go, crashes, pauses. All are drawn from the seed."""
 
 from __future__ import annotations
 

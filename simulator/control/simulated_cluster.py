@@ -19,7 +19,7 @@ from simulator.control.simulated_raft import (
 )
 
 NOTIFY_S = (0.0, 0.2)
-"""How long after a change of a member its node hears of it."""
+"""Time after a change of a member until its node hears of it."""
 
 Notify = Callable[[PartitionId, float], None]
 """A member or a mirror of the partition is another one after so many seconds."""
@@ -56,14 +56,15 @@ class SimulatedCluster:
         self._notified[node] = notify
 
     def changed(self, group: SimulatedGroup) -> None:
-        """Who leads it, or whether anybody can: all its members answer otherwise now, and its mirrors may have
-        another source."""
+        """Notify nodes of a change of the group's leader, or of its majority: all its members answer otherwise
+        now, and its mirrors may have another source."""
         for replica in group.replicas.values():
             self._tell(replica.node, group.partition)
         self.grown(group)
 
     def grown(self, group: SimulatedGroup) -> None:
-        """It has committed a step: its leader sees another list, and its mirrors have something to fetch."""
+        """Notify nodes of a step that the group has committed: its leader sees another list, and its mirrors
+        have something to fetch."""
         leader = group.replicas.get(group.leader_id)
         if leader is not None:
             self._tell(leader.node, group.partition)
@@ -119,7 +120,7 @@ class SimulatedCluster:
             del self.disk(node)[partition]
 
     def aside(self, node: str) -> dict[PartitionId, dict[int, SimulatedReplica]]:
-        """By generation."""
+        """Replicas of a node that were put aside, by partition and generation."""
         return self._aside.setdefault(node, {})
 
     def set_aside(self, replica: SimulatedReplica) -> None:
@@ -237,11 +238,11 @@ class SimulatedCluster:
         self._tell(mirror.node, mirror.partition, delay_s)
 
     def awaited(self, mirror: SimulatedMirror) -> None:
-        """It was looked at before it is ready."""
+        """Notify the mirror's node once it is ready: it was asked for before."""
         self._tell(mirror.node, mirror.partition, mirror.ready_at - asyncio.get_running_loop().time())
 
     def stop_mirror(self, mirror: SimulatedMirror, reason: str = "") -> None:
-        """As ``stop``."""
+        """Stop a mirror, as ``stop`` does a member."""
         mirror.runs, mirror.exit_reason = False, reason
         self._tell(mirror.node, mirror.partition)
 

@@ -31,7 +31,7 @@ Step = Callable[[SimulatedGroup], None]
 
 
 class SimulatedReservations:
-    """What the node's disk holds; it survives the node."""
+    """Reservations on the node's disk, which survive the node."""
 
     def __init__(self, cluster: SimulatedCluster, node: str) -> None:
         self._cluster = cluster
@@ -79,7 +79,7 @@ class SimulatedGroupHost(SteppedGroupHost):
         self.incarnation = Incarnation(node, strict=self._tuning.strict_steps)
 
     def kill(self) -> None:
-        """With the node's process all its members end."""
+        """End the node's process, and with it all its members."""
         self.incarnation.dead = True
         self._cluster.stop_node(self.incarnation.node)
 

@@ -27,7 +27,7 @@ from simulator.control.simulated_operations import OperationAuditor
 from simulator.control.simulated_raft import SimulatedGroup
 
 BOUND_S = 900.0
-"""After the last event, everything is at rest or has named its cause within so long."""
+"""Time after the last event within which everything is at rest or has named its cause."""
 PUT_S = 0.5
 AFTER_S = (0.2, 6.0)
 AIMED = 0.8
@@ -35,7 +35,7 @@ SLOW_S = (120.0, 400.0)
 JUMPS_S = (-86_400, -3_600, -30, 30, 3_600, 86_400)
 
 EPOCH_MS = 1_000_000_000
-"""What the controllers' clocks begin with, so that they can jump back."""
+"""Time with which the controllers' clocks begin, so that they can jump back."""
 
 CONVERGES = "what has a majority converges"
 CAUSE = "what cannot go on names its cause"
@@ -164,7 +164,7 @@ async def put_for_ever(environment: Environment) -> None:
 
 
 class StayingAuditor:
-    """What is owed at the end of a run whose faults stay."""
+    """Auditor of what is owed at the end of a run whose faults stay."""
 
     def __init__(
         self, environment: Environment, auditor: Auditor, operations: OperationAuditor, faults: StayingFaults
@@ -174,7 +174,7 @@ class StayingAuditor:
         self._operations = operations
         self._faults = faults
         self.held: dict[PartitionId, str] = {}
-        """What does not rest and may not, and the cause that is named, as of the last ``unsettled``."""
+        """Partitions that are not at rest, and need not be, with their causes, as of the last ``unsettled``."""
 
     def lost(self) -> Iterator[Shortfall]:
         """Holds at any moment."""
@@ -240,7 +240,7 @@ class StayingAuditor:
             yield Shortfall(SHOWN, f"{partition}: stable is not the target")
 
     def _what_holds(self, partition: PartitionId, group: SimulatedGroup) -> str:
-        """What nobody mends, and no move gets past: at this partition's nodes."""
+        """The lasting fault at this partition's nodes that no move gets past."""
         store, cluster = self._environment.store, self._environment.cluster
         keys = self._environment.keyspace.partition(partition)
         stable, pending = assignments_at(store, keys.stable), assignments_at(store, keys.pending)

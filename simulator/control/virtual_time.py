@@ -107,8 +107,8 @@ class VirtualTimeLoop(asyncio.BaseEventLoop):
         return future
 
     def _run_once(self) -> None:
-        """What is due now; when nothing is, time goes on first. Raises NothingLeftError. It takes the place of
-        the base class's step, which would ask a selector."""
+        """Run the calls that are due now; when none is, time goes on first. Raises NothingLeftError. It
+        replaces the base class's step, which would ask a selector."""
         ready, timers = self._ready, self._scheduled
         while timers and timers[0][2].is_cancelled:
             heapq.heappop(timers)

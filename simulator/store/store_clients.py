@@ -86,7 +86,7 @@ class SimulatedClients:
         return operation
 
     def _ask(self, operation: StoreOperation) -> None:
-        """To who led last, as far as is known, else to anybody; again when no answer comes."""
+        """Send an operation to the last known leader, else to any server; again when no answer comes."""
         self._requests += 1
         number, (zone, partition) = self._requests, operation.partition
         self._current[operation.client] = operation, number

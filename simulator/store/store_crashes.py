@@ -66,7 +66,8 @@ class CrashWorld(StoreWorld):
             return
 
         def watched() -> StoreInput | None:
-            """Only what is written is a place; a dead server's request that is on its way is carried out."""
+            """Watch a request: only a write is a place for a crash; a dead server's request that is on its way
+            is carried out."""
             revision = self.metastore.revision
             answer = request()
             if self.metastore.revision > revision and process.is_alive:

@@ -1,4 +1,4 @@
-"""What clients were told, and whether one order of all writes explains it.
+"""History of clients' answers, and the check that one order of all writes explains it.
 
 Every answer names a position, and positions of a partition are one order. So a history is linearizable if for
 each key positions never go back in real time, and each read has the value that was written at its position.
@@ -79,8 +79,8 @@ def _values_fit(partition: PartitionKey, key: bytes, operations: list[StoreOpera
 def _none_takes_the_place_of_a_later_one(
     partition: PartitionKey, key: bytes, operations: list[StoreOperation]
 ) -> None:
-    """What was abandoned is nowhere after the acknowledged write that has abandoned it. Values are written
-    once."""
+    """Check that no read after an acknowledged write sees a value that the write has abandoned. Values are
+    written once."""
     ends = {
         other.encode(): item
         for item in operations
@@ -94,7 +94,7 @@ def _none_takes_the_place_of_a_later_one(
 
 
 def _never_back(partition: PartitionKey, key: bytes, answered: list[StoreOperation]) -> None:
-    """What began after another operation returned is not before it."""
+    """Check that an operation which began after another one returned is not before it."""
     events = sorted(
         # In one instant, begins come first: such operations overlap.
         [(item.invoked_ms, 0, index) for index, item in enumerate(answered)]

@@ -25,7 +25,7 @@ from rebalance.store.core.ring_keeper import (
 from rebalance.store.core.ring_records import IdealLists, RingRecord, RingState, StoreStart
 
 RESULTS_KEPT = 3
-"""So few that servers come upon results that are folded."""
+"""Results that are kept: so few that servers come upon results that are folded."""
 
 
 class StoreMetastore:
@@ -108,7 +108,7 @@ class StoreMetastore:
         return record
 
     def affinity_change(self, basis: TopologyVersion) -> None:
-        """Only while nothing else happened since."""
+        """Change the affinity, if nothing else has happened since ``basis``."""
         if self.ring.cluster.version == basis:
             self.custom(Trigger.AFFINITY_CHANGE, basis=basis)
 

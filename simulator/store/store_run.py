@@ -30,7 +30,7 @@ DRIFT = 1.05
 
 @dataclass(frozen=True, slots=True)
 class StoreShape:
-    """What a seed is about. ``partitions``: of each zone. ``faults_ms``: for how long there are faults.
+    """Shape of a seed's run. ``partitions``: those of each zone. ``faults_ms``: the time with faults.
     ``moves_only``: targets change and disks are slow, and nothing fails. ``id_keep_ms``: where it is short,
     clients give a write up after half of it. ``refills``: copies are asked to be filled anew, too. ``hasty``:
     clients give up after less than an exchange takes, and abandon the write."""
@@ -106,7 +106,7 @@ class StoreRun:
         world.time.run_until(4_000)
 
     def set_targets(self, trigger: Trigger = Trigger.TARGET_SET) -> None:
-        """Of all zones when they start, else of one."""
+        """Set the targets of all zones when they start, else of one."""
         zones = self.zones
         if trigger is not Trigger.ZONE_START and len(zones) > 1:
             zones = (self._rng.choice(zones),)
@@ -177,8 +177,8 @@ class StoreRun:
                 self._start_later(item.name)
 
     def _reap(self, name: str) -> None:
-        """Its agent reports that it ended, unless the agent went with it: it is failed while messages of it are
-        still on their way."""
+        """Have a server's agent report that it ended, unless the agent went with it: it is failed while its
+        messages are still on their way."""
         key = (name, self.world.processes[name].incarnation)
         if self._rng.random() < 0.5:
             heartbeats = self.world.metastore.heartbeats
@@ -199,7 +199,8 @@ class StoreRun:
         self.world.time.after(delay, start)
 
     def _leave(self) -> None:
-        """In order: it drains first, and takes no new requests. It is killed if that takes too long."""
+        """Ask a server to leave in order: it drains first, and takes no new requests. It is killed if that
+        takes too long."""
         alive = [item for item in self.world.alive if not item.is_paused]
         if not alive:
             return
@@ -255,7 +256,7 @@ class StoreRun:
             self._rng.choice(alive).disk_ms = (1, self._rng.choice((2, 50, 700)))
 
     def _fill_disk(self) -> None:
-        """For a while; the server hears of it a little before."""
+        """Fill a disk for a while; the server hears of it a little before."""
         alive = [each for each in self.world.alive if not each.is_paused]
         if not alive:
             return
@@ -284,7 +285,7 @@ class StoreRun:
             process.give(CopiesAsked(0, CopiesRequest(0, (partition,))))
 
     def _refuse_results(self) -> None:
-        """Nothing else is refused, so that servers come and go and no exchange ends."""
+        """Refuse results, and nothing else, so that servers come and go and no exchange ends."""
         metastore = self.world.metastore
         self.world.note("results are not taken")
         metastore.takes_results = False
@@ -351,7 +352,7 @@ class StoreRun:
         return not self.clients.goes_on and self.clients.is_idle and not self.unrest()
 
     def unrest(self) -> str:
-        """What is not as it should be; empty at rest."""
+        """Thing that is not as it should be; empty at rest."""
         world = self.world
         for partition in self._partitions:
             nodes = self._nodes(partition)
@@ -372,7 +373,7 @@ class StoreRun:
         return ""
 
     def check(self) -> None:
-        """At rest: what clients were told, and what is stored."""
+        """Check the answers of clients and the stored data, at rest."""
         self.clients.history.check()
         for name in sorted(self.world.disks):
             check_disk(name, self.world.disks[name])
@@ -380,7 +381,8 @@ class StoreRun:
             self._check_copies(partition, self._nodes(partition))
 
     def _check_copies(self, partition: PartitionKey, nodes: tuple[str, ...]) -> None:
-        """They are equal, but for ids that may expire: each copy drops those when it cuts its log."""
+        """Check that copies are equal, but for ids that may expire: each copy drops those when it cuts its
+        log."""
         stored = [self.world.disks[name].partitions[partition] for name in nodes]
         rows = [{key: row for key, row in item.rows.items() if row.value is not None} for item in stored]
         last_ms = max((entry.time_ms for item in stored for entry in item.ids.values()), default=0)

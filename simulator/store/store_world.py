@@ -36,7 +36,7 @@ class AnswerListener(Protocol):
 
 @dataclass(slots=True)
 class _Link:
-    """From one process to another one: the last delivery, so that none overtakes another."""
+    """Link from one process to another, with its last delivery, so that none overtakes another."""
 
     last_ms: int = 0
 
@@ -169,7 +169,8 @@ class StoreWorld:
     def _deliver(
         self, sender: StoreProcess, to: StoreProcess, effect: SendServer, message: ServerMessage
     ) -> None:
-        """What is on its way when a link is cut is lost with it; what its sender's death overtook is not."""
+        """Deliver a message. One that is on its way when its link is cut is lost; one whose sender has died is
+        not."""
         if not to.is_alive or frozenset((sender.name, to.name)) in self.cuts:
             return
         worker = to.server.worker
@@ -255,7 +256,7 @@ class StoreWorld:
 
 
 def check_disk(name: str, disk: SimulatedDisk) -> None:
-    """What ``zonectl store fsck`` looks at. Raises StoreRuleBrokenError."""
+    """Check a disk as ``zonectl store fsck`` does. Raises StoreRuleBrokenError."""
     try:
         heads = disk.heads()
     except ValueError as error:

@@ -1,4 +1,4 @@
-"""What is verified before a rebalancing begins: each thing that is wrong, with a code and what to do.
+"""Checks before a rebalancing begins: each thing that is wrong, with a code and an action.
 
 Source: VOL-010, VOL-027..029, VOL-092, VOL-094, VOL-097.
 """
@@ -69,8 +69,8 @@ class ServerOptions:
 
 @dataclass(frozen=True, slots=True)
 class NodeReport:
-    """What a node answers. ``ro_formats``: of its read-only stores. ``unfinished``: the batch whose changes it
-    may still have to take back. ``committed``: the last one from which there is no way back."""
+    """Report of a node. ``ro_formats``: those of its read-only stores. ``unfinished``: the batch whose changes
+    it may still have to take back. ``committed``: the last one from which there is no way back."""
 
     node: int
     cluster: ClusterMetadata
@@ -135,8 +135,8 @@ def _check_node(report: NodeReport) -> list[Refusal]:
 def check_target(
     current: ClusterMetadata, target: ClusterMetadata, stores: Iterable[StoreDefinition], batch_size: int
 ) -> tuple[Refusal, ...]:
-    """Whether the target can be reached: whole partitions, the same ones, and enough nodes for every store all
-    the way (VOL-011, VOL-012)."""
+    """Check that the target can be reached: whole partitions, the same ones, and enough nodes for every store
+    all the way (VOL-011, VOL-012)."""
     defined, refusals = tuple(stores), []
     if len(target.owners) != len(current.owners):
         message = (

@@ -1,7 +1,7 @@
-"""What a Voldemort cluster knows of itself: nodes, who owns which partition, and the stores.
+"""Metadata of a Voldemort cluster: nodes, the owner of each partition, and the stores.
 
-Partitions are numbered and never change; keys belong to them for good. Only their owner changes, and always
-of a whole partition (VOL-011). Replicas of a partition follow from the ring: whoever owns the next partitions,
+Partitions are numbered and never change; keys belong to them for good. Only their owner changes, and always of
+a whole partition (VOL-011). Replicas of a partition follow from the ring: the owners of the next partitions,
 each node once. So a partition that changes its owner changes replicas of the partitions before it: those are
 the secondary moves.
 """
@@ -45,7 +45,8 @@ class ClusterMetadata:
 
     @classmethod
     def of(cls, partitions: Mapping[int, Iterable[int]]) -> ClusterMetadata:
-        """From the partitions of each node. Raises ClusterFormatError unless 0..P-1 are each owned once."""
+        """Make metadata from the partitions of each node. Raises ClusterFormatError unless 0..P-1 are each
+        owned once."""
         owners: dict[int, int] = {}
         for node, owned in partitions.items():
             for number in owned:
@@ -59,7 +60,7 @@ class ClusterMetadata:
 
     @classmethod
     def decode(cls, text: str) -> ClusterMetadata:
-        """From ``{"nodes": {"0": [0, 3], "1": []}}``. Raises ClusterFormatError."""
+        """Decode ``{"nodes": {"0": [0, 3], "1": []}}``. Raises ClusterFormatError."""
         try:
             nodes = json.loads(text)["nodes"]
             partitions = {int(node): [int(number) for number in owned] for node, owned in nodes.items()}
@@ -77,7 +78,7 @@ class ClusterMetadata:
         return tuple(number for number, owner in enumerate(self.owners) if owner == node)
 
     def with_nodes(self, nodes: Iterable[int]) -> ClusterMetadata:
-        """With these nodes too; they own nothing yet (VOL-026)."""
+        """The metadata with these nodes too; they own nothing yet (VOL-026)."""
         return ClusterMetadata(tuple(sorted({*self.nodes, *nodes})), self.owners)
 
     def with_owners(self, owners: Mapping[int, int]) -> ClusterMetadata:
@@ -92,7 +93,7 @@ class ClusterMetadata:
 
 @lru_cache(maxsize=256)
 def preference_lists(owners: tuple[int, ...], replication: int) -> tuple[tuple[int, ...], ...]:
-    """For each partition the first ``replication`` different owners on the ring from it on."""
+    """The first ``replication`` different owners on the ring from each partition on."""
     count = len(owners)
     lists = []
     for first in range(count):
@@ -106,7 +107,7 @@ def preference_lists(owners: tuple[int, ...], replication: int) -> tuple[tuple[i
 
 
 def decode_stores(text: str) -> tuple[StoreDefinition, ...]:
-    """From ``[{"name": "s", "replication": 2, "kind": "read-only"}]``; read-write unless said otherwise.
+    """Decode ``[{"name": "s", "replication": 2, "kind": "read-only"}]``; read-write unless said otherwise.
     Raises ClusterFormatError."""
     try:
         stores = tuple(

@@ -1,4 +1,4 @@
-"""Who steals what from whom: primary moves, batches of them, and the units of one batch.
+"""Plan of a rebalancing: primary moves, batches of them, and the units of one batch.
 
 A unit of migration is one stealer and one donor (VOL-060) with the partitions of each store that go from one to
 the other. A node that is new among the replicas of a partition steals from one that is not among them any more:
@@ -170,7 +170,7 @@ def plan(
 
 
 def describe(planned: Iterable[PlannedBatch]) -> str:
-    """What ``--show-plan`` prints: one paragraph a batch, one line a unit."""
+    """Text of ``--show-plan``: a paragraph for each batch, a line for each unit."""
     lines = []
     for number, batch in enumerate(planned, 1):
         lines.append(f"batch {number}: primary partitions {[move.partition for move in batch.moves]}")

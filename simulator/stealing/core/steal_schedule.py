@@ -1,4 +1,4 @@
-"""Which unit runs next, which sweeps may run, and how far a rebalancing is.
+"""Schedule of a rebalancing: the unit that runs next, the sweeps that may run, and the progress.
 
 Source: VOL-024, VOL-102, VOL-104..106.
 """
@@ -50,10 +50,10 @@ class SweepFate(Enum):
 
 
 def decide_on_sweep(state: ServerState, open_streams: int) -> SweepFate:
-    """Whether a job that reads a whole disk (such as one that hands hinted writes on) may run on a node.
+    """Decide whether a job that reads a whole disk (such as one that hands hinted writes on) may run on a node.
 
-    A stealer refuses it (VOL-105). A donor knows nothing of rebalancing, but it sees that somebody reads whole
-    partitions of it; the sweep waits until nobody does (VOL-106)."""
+    A stealer refuses it (VOL-105). A donor knows nothing of rebalancing, but sees streams of its whole
+    partitions; the sweep waits until there are none (VOL-106)."""
     if state is ServerState.REBALANCING_MASTER:
         return SweepFate.REFUSED
     return SweepFate.DELAYED if open_streams else SweepFate.RUN
@@ -61,7 +61,7 @@ def decide_on_sweep(state: ServerState, open_streams: int) -> SweepFate:
 
 @dataclass(frozen=True, slots=True)
 class StealProgress:
-    """Of stores in units: each counts once, also when it is copied a second time after a failure."""
+    """Progress of stores in units: each counts once, also when it is copied again after a failure."""
 
     done: int
     total: int

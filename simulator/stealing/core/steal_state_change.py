@@ -24,7 +24,7 @@ class StealStateChange(Enum):
 
 
 class StealStep(Enum):
-    """What a controller does in a batch, in order."""
+    """Steps of a controller in a batch, in order."""
 
     CHANGE_RO = "state change (RO)"
     MIGRATE_RO = "migration (RO)"
@@ -80,7 +80,7 @@ def state_change(step: StealStep, has_ro: bool, has_rw: bool) -> StateChange:
 
 
 def rollback_of_state_change(swap: bool, cluster: bool, rebalance: bool) -> tuple[StealStateChange, ...]:
-    """How a node that has completed these parts takes them back, in order (VOL-048..051). What is left out was
+    """Rollback of a node that has completed these parts, in order (VOL-048..051). Parts that are left out were
     not done. On a node without entries taking back the rebalance state changes nothing."""
     return _parts(swap, cluster, rebalance)
 
@@ -92,7 +92,7 @@ def rollback_of_parts(parts: Iterable[StealStateChange]) -> tuple[StealStateChan
 
 
 def rollback_of_migration(has_ro: bool, has_rw: bool, finished_ro: bool) -> MigrationRollback:
-    """What is taken back after a migration failed, apart from the rebalance state (VOL-052..059).
+    """Rollback after a migration failed, apart from the rebalance state (VOL-052..059).
 
     ``finished_ro``: RO stores, if there are any, are migrated: the failed migration is the one of RW stores.
     """
@@ -106,7 +106,7 @@ def rollback_of_migration(has_ro: bool, has_rw: bool, finished_ro: bool) -> Migr
 
 
 def rollback_after(step: StealStep, has_ro: bool, has_rw: bool) -> tuple[StealStateChange, ...]:
-    """What every node that was changed takes back when ``step`` fails, in order.
+    """Rollback of every node that was changed when ``step`` fails, in order.
 
     A failed state change is taken back by its own row. A failed migration takes back the rebalance state (row
     F, F, T), and what its own table adds. Raises ValueError for a migration that cannot fail.
@@ -121,7 +121,7 @@ def rollback_after(step: StealStep, has_ro: bool, has_rw: bool) -> tuple[StealSt
 
 
 class Recovery(Enum):
-    """What is done with a batch whose controller is gone."""
+    """Fate of a batch whose controller is gone."""
 
     NOTHING = "NOTHING"
     BACK = "BACK"  # nobody has committed it: every node takes back what it did
@@ -140,7 +140,7 @@ class BatchId:
 def decide_on_recovery(
     unfinished: Iterable[BatchId | None], committed: Iterable[BatchId | None]
 ) -> tuple[Recovery, BatchId | None]:
-    """From what *every* node remembers: the batch that it has not finished, and the last one that it
+    """Decide from what *every* node remembers: the batch that it has not finished, and the last one that it
     committed. Raises ValueError for two unfinished batches: each is recovered by its own nodes' answers, and
     nodes take part in one at a time."""
     batches = {node_batch for node_batch in unfinished if node_batch is not None}

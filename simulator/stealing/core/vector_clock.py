@@ -22,7 +22,7 @@ class VectorClock:
         return VectorClock(tuple(sorted(counts.items())))
 
     def covers(self, other: VectorClock) -> bool:
-        """Whether it has seen everything that the other one has; a clock covers itself."""
+        """True if it has seen everything that the other one has; a clock covers itself."""
         counts = dict(self.counts)
         return all(counts.get(node, 0) >= count for node, count in other.counts)
 
@@ -60,7 +60,7 @@ def put_version(held: tuple[Versioned, ...], new: Versioned) -> tuple[Versioned,
 
 
 def put_all(held: tuple[Versioned, ...], taken: Iterable[Versioned]) -> tuple[Versioned, ...]:
-    """What another node has, put here; obsolete versions are ignored (VOL-072)."""
+    """Put another node's versions here; obsolete ones are ignored (VOL-072)."""
     for version in taken:
         try:
             held = put_version(held, version)

@@ -134,8 +134,8 @@ class Controller:
         return await self.rebalance(result.start.with_nodes(self.world.servers))
 
     async def recover(self) -> Result:
-        """After a controller died, or nodes were left behind. Every node must answer: one that does not may be
-        the one that has committed."""
+        """Recover after a controller died, or nodes were left behind. Every node must answer: one that does not
+        may be the one that has committed."""
         reports = await self._reports(())
         result = Result(_current(reports))
         absent = set(self.world.servers) - {report.node for report in reports}
@@ -254,8 +254,9 @@ class Controller:
     async def _take_back(
         self, batch: BatchId, parts: tuple[StealStateChange, ...], changed: list[int], result: Result
     ) -> None:
-        """Before the first node is back in the old state every stealer redirects again: what it has copied gets
-        old as soon as a donor serves clients itself. One that is down does so when it starts."""
+        """Take parts of a batch back. Before the first node is back in the old state every stealer redirects
+        again: its copies get old as soon as a donor serves clients itself. One that is down does so when it
+        starts."""
         for node in changed:
             await self._try(node, lambda server: server.redirect_again(batch))
         left = [
@@ -296,7 +297,7 @@ class Controller:
         await self._insist(donor, lambda server: server.delete(store, partition))
 
     async def _insist(self, node: int, operation: Callable[[Server], Awaitable[T]]) -> bool:
-        """Whether it was done, after many tries; nodes come back."""
+        """Try many times, since nodes come back; True if it was done."""
         for _ in range(INSIST_TIMES):
             if await self._try(node, operation):
                 return True
@@ -317,7 +318,7 @@ def job_name(batch: int, kind: StoreKind, unit: StealUnit) -> str:
 
 
 def _current(reports: Iterable[NodeReport]) -> ClusterMetadata:
-    """What the nodes agree on. Nodes that some do not know yet own nothing."""
+    """Metadata on which the nodes agree. Nodes that some do not know yet own nothing."""
     clusters = [report.cluster for report in reports]
     if not clusters:
         return ClusterMetadata((), ())

@@ -8,7 +8,8 @@ from contextlib import asynccontextmanager
 
 
 class Gate:
-    """What a request has checked holds until it ends: a stealer does not own a partition half-way."""
+    """Gate that keeps what a request has checked true until it ends: a stealer does not own a partition
+    half-way."""
 
     def __init__(self) -> None:
         self._inside = 0

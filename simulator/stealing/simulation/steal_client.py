@@ -61,17 +61,18 @@ class StealClient:
         )
 
     async def get_static(self, store: str, key: str) -> str | None:
-        """From a read-only store. Raises NotServedError."""
+        """Get a key of a read-only store. Raises NotServedError."""
         return await self._retried(
             store, key, lambda nodes: self._read(nodes, lambda server: server.get_static(store, key))
         )
 
     async def put(self, store: str, key: str, value: str) -> Versioned:
-        """What was put, with the clock that it got. Raises NotServedError: it may be put nevertheless."""
+        """Put a value, and return it with its clock. Raises NotServedError: it may have been put
+        nevertheless."""
         return await self._retried(store, key, lambda nodes: self._write(nodes, store, key, value))
 
     async def _read(self, nodes: tuple[int, ...], operation: Callable[[Server], Awaitable[T]]) -> T:
-        """From any replica; from another one when that is down."""
+        """Read from any replica, or from another one when that is down."""
         order = self.world.rng.sample(nodes, len(nodes))
         for node in order[:-1]:
             try:
@@ -81,8 +82,8 @@ class StealClient:
         return await self._call(order[-1], operation)
 
     async def _write(self, nodes: tuple[int, ...], store: str, key: str, value: str) -> Versioned:
-        """Somebody else's newer write on a later replica has seen this one on the first: it is not undone by
-        it."""
+        """Write to all replicas. A newer write of another client on a later replica has seen this one on the
+        first, which does not undo it."""
         seen = await self._call(nodes[0], lambda server: server.get(store, key))
         version = Versioned(merged(seen).incremented(nodes[0]), value)
         await self._call(nodes[0], lambda server: server.put(store, key, version, nodes))

@@ -1,7 +1,7 @@
-"""What goes wrong between simulated servers, clients and the controller.
+"""Errors between simulated servers, clients and the controller.
 
 StealingError
-+- NodeDownError          nobody answers, or the answer got lost with the node
++- NodeDownError          no answer, or the answer got lost with the node
 +- InvalidMetadataError   the node does not own the partition (VOL-076)
 +- OrderRefusedError      a server does not do what a controller asked for, with a code
 +- InjectedError          a fault that a test or a seed put there

@@ -1,4 +1,4 @@
-"""What a simulated server remembers through a crash, apart from its stores."""
+"""Memory of a simulated server that survives a crash, apart from its stores."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class ChangeOrder:
 
 @dataclass(frozen=True, slots=True)
 class BatchRecord:
-    """What the node has changed for a batch that is not committed yet, so that it can be taken back.
+    """Changes of a node for a batch that is not committed yet, so that they can be taken back.
 
     ``done``: parts that hold now. ``whole``: False while a state change is being made; a crash leaves it so.
     """
@@ -40,7 +40,7 @@ class BatchRecord:
 
     @property
     def owns_more(self) -> bool:
-        """Whether the node owns partitions by this record that it may have to ask a donor for."""
+        """True if the node owns partitions by this record for which it may have to ask a donor."""
         return StealStateChange.CLUSTER in self.done and bool(self.order.units)
 
     def having(self, part: StealStateChange) -> BatchRecord:
@@ -82,15 +82,16 @@ class ServerMetadata:
         raise KeyError(f"metadata key {key} is not known; there are {keys}")
 
     def donor_of(self, store: str, partition: int) -> int | None:
-        """Whom a request is redirected to: the partition is moving to this node, and its store is not done."""
+        """The donor to which a request is redirected: the partition is moving to this node, and its store is
+        not done."""
         for unit in self.steal_info if self.record is not None and self.record.owns_more else ():
             if partition in unit.partitions_of(store):
                 return unit.donor
         return None
 
     def returns_to(self, store: str, partition: int) -> int | None:
-        """Where a put goes too, so that there is a way back: until the batch is committed, also when the store
-        is done."""
+        """The donor to which a put goes too, so that there is a way back: until the batch is committed, also
+        when the store is done."""
         for unit in self.record.order.units if self.record is not None and self.record.owns_more else ():
             if partition in unit.partitions_of(store):
                 return unit.donor
@@ -102,8 +103,8 @@ class ServerMetadata:
         self.steal_info = tuple(unit for unit in changed if unit.stores)
 
     def redirect_again(self) -> None:
-        """As if nothing of the batch were copied. Before anything is taken back, and after a crash: somebody
-        else may own the partitions already, and what was copied gets old then."""
+        """Redirect requests as if nothing of the batch were copied: before anything is taken back, and after a
+        crash. Another node may own the partitions already, and the copies get old then."""
         if self.record is not None and self.record.owns_more:
             self.steal_info = self.record.order.units
             self.record = self.record.having(StealStateChange.REBALANCE)

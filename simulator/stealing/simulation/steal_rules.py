@@ -1,6 +1,7 @@
-"""What holds after each step of a simulated rebalancing, and when it is over.
+"""Rules that hold after each step of a simulated rebalancing, and when it is over.
 
-Beside it keys saved before a rebalancing, one file a store, and whether they are where they should be after it.
+Besides, keys saved before a rebalancing, one file for each store, with a check that they are in their places
+afterwards.
 Source: VOL-082, VOL-083.
 """
 
@@ -58,7 +59,8 @@ class StealRules:
 
     @staticmethod
     def _units(server: Server) -> int:
-        """How many run; each has a donor of its own (VOL-062), and stores no more than allowed (VOL-063)."""
+        """Count the units that run; each has a donor of its own (VOL-062), and no more stores than allowed
+        (VOL-063)."""
         running = [job for job in server.jobs.values() if job.view.status is JobStatus.RUNNING]
         donors = [job.unit.donor for job in running]
         if len(set(donors)) < len(donors):
@@ -80,8 +82,8 @@ class StealRules:
 
 
 def check_rest(world: World, cluster: ClusterMetadata, history: History) -> None:
-    """After a rebalancing, or after it was taken back: ``cluster`` everywhere, no trace of it in any node, and
-    every replica has everything that was acknowledged. Raises RuleBrokenError, HistoryError."""
+    """Check the rest after a rebalancing, or after it was taken back: ``cluster`` everywhere, no trace of it in
+    any node, and every replica has everything that was acknowledged. Raises RuleBrokenError, HistoryError."""
     for server in world.servers.values():
         known = server.metadata
         if known.cluster.owners != cluster.owners:
@@ -122,7 +124,7 @@ def _check_static(world: World, cluster: ClusterMetadata) -> None:
 
 
 KEYS_MAX = 1_000
-"""Of each store; taken from all partitions alike, by key."""
+"""Most keys of each store; taken from all partitions alike, by key."""
 
 
 @dataclass(frozen=True, slots=True)

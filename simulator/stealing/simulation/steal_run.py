@@ -27,7 +27,7 @@ DOWN_MAX_S = 0.4
 
 @dataclass(frozen=True, slots=True)
 class StealShape:
-    """What a seed draws: the cluster, what is wanted of it, and how."""
+    """Shape of a run, drawn from the seed: the cluster, its target, and the options."""
 
     current: ClusterMetadata
     target: ClusterMetadata
@@ -119,7 +119,7 @@ class StealRun:
         return controller
 
     async def _settle(self, cluster: ClusterMetadata) -> None:
-        """Nothing is on its way any more, and every node is there."""
+        """Wait until nothing is on its way any more and every node is there, and check the rest."""
         await asyncio.sleep(DOWN_MAX_S + 0.1)
         self.world.check()
         check_rest(self.world, cluster, self.history)
@@ -141,7 +141,8 @@ class StealRun:
         return self.shape.target if result.outcome is StealOutcome.COMPLETED else _held(result)
 
     async def _recover(self) -> ClusterMetadata:
-        """As often as it takes until every node is there; then what the nodes agree on is what holds."""
+        """Recover as often as it takes until every node is there; returns the metadata on which the nodes
+        agree."""
         while True:
             await asyncio.sleep(DOWN_MAX_S / 2)
             result = await self._controller("recovery").recover()
@@ -170,5 +171,5 @@ class StealRun:
 
 
 def _held(result: Result) -> ClusterMetadata:
-    """What holds after a run that failed: its batches that were committed."""
+    """Metadata after a run that failed: that of its batches that were committed."""
     return result.transitions[result.batches - 1] if result.batches else result.start

@@ -34,13 +34,13 @@ T = TypeVar("T")
 
 SERVICE_S = 0.001
 CHANGE_S = 0.002
-"""What a request, and a part of a state change, take on a server that does nothing else."""
+"""Seconds that a request, and a part of a state change, take on a server that does nothing else."""
 LOAD_FACTOR = 0.5
 """Each partition that is read from or written to a server's disk makes requests that much slower."""
 
 
 class Around(Protocol):
-    """What a server reaches of the world."""
+    """Part of the world that a server reaches."""
 
     async def call(self, node: int, operation: Callable[[Server], Awaitable[T]]) -> T:
         """Raises NodeDownError, and what the operation raises there."""
@@ -86,7 +86,7 @@ class Server:
         return [name for name, store in self.stores.items() if store.kind is kind]
 
     def _begin_afresh(self) -> None:
-        """What does not outlive a crash."""
+        """Create the state that does not outlive a crash."""
         self.gate = Gate()
         self.jobs: dict[int, Job] = {}
         self.locked_donors: set[int] = set()
@@ -108,11 +108,11 @@ class Server:
             return self.read_write[store].get(partition, key)
 
     async def get_all(self, store: str, keys: Iterable[str]) -> dict[str, tuple[Versioned, ...]]:
-        """Of keys that this node all owns (VOL-073)."""
+        """Get keys that this node all owns (VOL-073)."""
         return {key: await self.get(store, key) for key in keys}
 
     async def get_static(self, store: str, key: str) -> str | None:
-        """From a read-only store; never redirected, as the swap brings every file at once."""
+        """Get a key of a read-only store; never redirected, as the swap brings every file at once."""
         async with self.gate.request():
             partition = self._owned_partition(store, key)
             await self._serve("get")
@@ -308,8 +308,8 @@ class Server:
         self._taking.clear()
 
     async def redirect_again(self, batch: BatchId) -> None:
-        """What a rollback begins with, on every stealer: nothing counts as copied any more, so no request is
-        answered from what may get old as soon as the first node is back."""
+        """Begin a rollback, on every stealer: nothing counts as copied any more, so no request is answered from
+        copies that may get old as soon as the first node is back."""
         if self.metadata.unfinished == batch:
             async with self.gate.change():
                 self.stop_all()
@@ -415,7 +415,8 @@ class Server:
             await asyncio.sleep(SERVICE_S * 50)
 
     def ended_order(self, order: asyncio.Task[Any]) -> None:
-        """Also one whose controller has died since: nobody asks for its error then."""
+        """Forget an order that has ended, and read its error, which an order of a dead controller would leave
+        unread."""
         self.orders.discard(order)
         if not order.cancelled():
             order.exception()

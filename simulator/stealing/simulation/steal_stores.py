@@ -1,4 +1,4 @@
-"""What a simulated server has on its disk: read-write stores, and read-only stores in versioned directories."""
+"""Stores on a simulated server's disk: read-write ones, and read-only ones in versioned directories."""
 
 from __future__ import annotations
 

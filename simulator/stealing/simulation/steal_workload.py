@@ -67,7 +67,7 @@ class History:
                 )
 
     def latencies_s(self, from_s: float, to_s: float) -> list[float]:
-        """Of requests that ended in that time, ascending."""
+        """Latencies of requests that ended in that time, ascending."""
         return sorted(request.latency_s for request in self.requests if from_s <= request.ended_s < to_s)
 
 
@@ -77,7 +77,7 @@ def _counts(clocks: Iterable[VectorClock]) -> str:
 
 THINK_S = 0.01
 NEW_CLIENTS = 0.1
-"""How often a visitor goes on as a client that has just started: it may have other metadata than the others."""
+"""Probability that a visitor goes on as a client that has just started, perhaps with other metadata."""
 
 
 class Visitor:
@@ -100,7 +100,7 @@ class Visitor:
         self._stopped = True
 
     async def visit(self) -> None:
-        """What is wrong is kept in ``world.broken``."""
+        """Send requests until stopped; broken rules are kept in ``world.broken``."""
         while not self._stopped:
             store = self._rng.choice(self._world.stores)
             row = store.name, self._rng.choice(self._keys)

@@ -20,7 +20,7 @@ T = TypeVar("T")
 DELAY_S = 0.001
 """The longest way from one machine to another."""
 SLOW_ORDERS = 0.3
-"""How many orders of a controller are late: nodes are in different states for so long."""
+"""Part of a controller's orders that are late: nodes are in different states meanwhile."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,8 +44,8 @@ class StealWatcher(Protocol):
 
 @dataclass(slots=True)
 class Fault:
-    """At ``what`` on ``node`` the next ``times`` times: an error, or a crash, after which the node is back in
-    ``down_s`` (None: it stays down)."""
+    """Fault at ``what`` on ``node``, the next ``times`` times: an error, or a crash, after which the node is
+    back in ``down_s`` (None: it stays down)."""
 
     node: int
     what: str
@@ -112,8 +112,8 @@ class World:
         return asyncio.get_running_loop().time()
 
     def note(self, node: int, kind: str, detail: str = "") -> None:
-        """What a watcher finds is kept, and raised by ``check``: here it would look like the server's own
-        error."""
+        """Note an event. Errors of watchers are kept, and raised by ``check``: here they would look like the
+        server's own."""
         line = StealTrace(self.now_s, node, kind, detail)
         self.trace.append(line)
         for watcher in self.watchers:
@@ -168,7 +168,7 @@ class World:
                 await asyncio.sleep(0)
 
     def crash(self, node: int, down_s: float | None = None) -> None:
-        """Nothing happens to a node that is down already."""
+        """Crash a node; one that is down already stays as it is."""
         server = self.servers[node]
         if not server.is_up:
             return

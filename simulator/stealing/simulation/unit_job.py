@@ -36,7 +36,7 @@ class UnitJob:
         self.task = asyncio.create_task(self._run())
 
     def stop(self) -> None:
-        """Nothing when it has ended already."""
+        """Stop the job; one that has ended stays as it is."""
         if self.view.status is JobStatus.RUNNING:
             self._end(JobStatus.STOPPED)
             self.task.cancel()
@@ -64,7 +64,8 @@ class UnitJob:
             self._end(JobStatus.FAILED if error else JobStatus.COMPLETED, error)
 
     async def _attempt_all(self, attempts_max: int) -> str:
-        """What went wrong last, or nothing. A store that is done is not copied again."""
+        """Copy all stores, in several attempts; the last error, or empty. A store that is done is not copied
+        again."""
         error = ""
         for attempt in range(1, attempts_max + 1):
             self.view = replace(self.view, attempts=attempt)

@@ -20,7 +20,7 @@ class JobStatus(Enum):
 
 @dataclass(frozen=True, slots=True)
 class JobView:
-    """What a list of jobs shows. ``copied``: keys that came from the donor."""
+    """Row of a list of jobs. ``copied``: keys that came from the donor."""
 
     number: int
     description: str
@@ -39,4 +39,4 @@ class Job(Protocol):
     view: JobView
 
     def stop(self) -> None:
-        """Nothing when it has ended already."""
+        """Stop the job; one that has ended stays as it is."""

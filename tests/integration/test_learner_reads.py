@@ -276,8 +276,8 @@ async def test_no_key_of_a_client_is_an_internal_one(readers: Readers) -> None:
         assert (await readers.read(key, NOW)).value == b"mine"
     await readers.beat(3_000)
     client = PartitionClient(P0, connections := Connections())
-    sight = await client.sight(readers.rig.url(readers.leader), 30.0, mirrored=False)
-    assert sight.beat.time_ms == 3_000
+    progress = await client.progress(readers.rig.url(readers.leader), 30.0, mirrored=False)
+    assert progress.beat.time_ms == 3_000
     await connections.close()
 
 

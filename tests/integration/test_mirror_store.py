@@ -179,13 +179,13 @@ async def test_a_foreign_write_is_noticed(standing: Standing) -> None:
     read."""
     await standing.store.apply(standing.next(2))
     client = PartitionClient(P0, connections := Connections())
-    sight = await client.sight(standing.endpoints.client_url, 30.0, mirrored=True)
-    assert sight.safe_revision == standing.revision + 2
+    progress = await client.progress(standing.endpoints.client_url, 30.0, mirrored=True)
+    assert progress.safe_revision == standing.revision + 2
     await standing.rig.kv(standing.endpoints.client_url).Put(rpc.PutRequest(key=b"d/foreign"))
     with pytest.raises(CopyUselessError, match="revision"):
         await standing.store.apply(standing.next(3)[-1:])
     with pytest.raises(CopyUselessError, match=f"{standing.revision + 3} was the last repeated"):
         await standing.store.position()
-    sight = await client.sight(standing.endpoints.client_url, 30.0, mirrored=True)
-    assert sight.safe_revision == 0
+    progress = await client.progress(standing.endpoints.client_url, 30.0, mirrored=True)
+    assert progress.safe_revision == 0
     await connections.close()

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from rebalance.core.moves.safe_time import (
     Beat,
     ReadPoint,
-    ReplicaSight,
+    ReplicaProgress,
     decode_time,
     encode_time,
     next_time_ms,
@@ -37,7 +37,7 @@ def test_safe_time_never_goes_back(clocks: list[int]) -> None:
 @given(st.integers(1, 6), small, beats)
 def test_a_read_at_a_time_waits_for_the_beat(time_ms: int, safe: int, beat: Beat) -> None:
     """IEP-058: not before safe time has come, and then at the beat: nothing newer is claimed to be of then."""
-    found = revision_to_read(ReadPoint(time_ms=time_ms), ReplicaSight(safe, beat))
+    found = revision_to_read(ReadPoint(time_ms=time_ms), ReplicaProgress(safe, beat))
     assert found == (beat.revision if beat.time_ms >= time_ms else None)
 
 
@@ -46,7 +46,7 @@ def test_a_read_at_a_time_waits_for_the_beat(time_ms: int, safe: int, beat: Beat
 @given(st.integers(1, 6), small, beats)
 def test_a_read_at_a_revision_waits_for_it(revision: int, safe: int, beat: Beat) -> None:
     """IEP-058: at exactly this revision, once it is safe."""
-    found = revision_to_read(ReadPoint(revision=revision), ReplicaSight(safe, beat))
+    found = revision_to_read(ReadPoint(revision=revision), ReplicaProgress(safe, beat))
     assert found == (revision if safe >= revision else None)
 
 

@@ -42,20 +42,20 @@ class ReadPoint:
 
 
 @dataclass(frozen=True, slots=True)
-class ReplicaSight:
-    """State of one replica as it reports it: it has repeated everything up to ``safe_revision``, ``beat``
+class ReplicaProgress:
+    """Progress of one replica as it reports it: it has repeated everything up to ``safe_revision``, ``beat``
     included."""
 
     safe_revision: int
     beat: Beat
 
 
-def revision_to_read(point: ReadPoint, sight: ReplicaSight) -> int | None:
+def revision_to_read(point: ReadPoint, progress: ReplicaProgress) -> int | None:
     """The revision at which the replica shows ``point``; None when it is not there yet (IEP-058).
 
     A read at a time takes the newest beat, not the newest revision: what is newer than a beat may have been
     acknowledged after the time that the answer claims.
     """
     if point.time_ms:
-        return sight.beat.revision if sight.beat.time_ms >= point.time_ms else None
-    return point.revision if sight.safe_revision >= point.revision else None
+        return progress.beat.revision if progress.beat.time_ms >= point.time_ms else None
+    return point.revision if progress.safe_revision >= point.revision else None

@@ -21,7 +21,7 @@ from aetcd import rpc
 
 from rebalance.core.keyspace.keys import PartitionId
 from rebalance.core.keyspace.write_terms import ANY, WriteTerms
-from rebalance.core.moves.safe_time import Beat, ReplicaSight, decode_time
+from rebalance.core.moves.safe_time import Beat, ReplicaProgress, decode_time
 from rebalance.groups.calls.etcd_api import (
     IDENTITY_KEY,
     CallFailedError,
@@ -205,9 +205,9 @@ class PartitionClient:
         guard = GroupGuard(self._partition, generation)
         return int((await self._read(url, guard, [get(IDENTITY_KEY)], timeout_s)).header.revision)
 
-    async def sight(
+    async def progress(
         self, url: str, timeout_s: float, *, mirrored: bool, generation: int | None = None
-    ) -> ReplicaSight:
+    ) -> ReplicaProgress:
         """Up to where the replica itself may be read. What a voter has applied is safe; of a mirror it is
         what it has repeated: its store could have gone further by itself, as when leases end while its node
         stands still. A mirror that goes on from an earlier generation has the later one once it has repeated
@@ -218,9 +218,9 @@ class PartitionClient:
         beats, markers = items_of(reply)
         beat = Beat(decode_time(beats[0].value), beats[0].mod_revision) if beats else Beat()
         if mirrored and markers and marked_revision(markers[0]) != markers[0].mod_revision:
-            return ReplicaSight(0, Beat())
+            return ReplicaProgress(0, Beat())
         repeated = max(markers[0].mod_revision if markers else 0, beat.revision)
-        return ReplicaSight(repeated if mirrored else reply.header.revision, beat)
+        return ReplicaProgress(repeated if mirrored else reply.header.revision, beat)
 
     async def get_at(self, url: str, key: bytes, revision: int, timeout_s: float) -> Datum:
         """Read ``key`` as of ``revision``, from the replica alone; value None, revision 0: no such key then.

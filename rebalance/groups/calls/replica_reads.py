@@ -3,7 +3,7 @@ go by.
 
 A read names what it must see (``ReadPoint``); replicas are asked in turn until one is there. Learners and
 voters that do not lead are read by the same code: they differ in what counts as safe
-(``PartitionClient.sight``).
+(``PartitionClient.progress``).
 
 The agent beside the leader writes the time into the key ``t`` every 500 ms, in the group's own data. A
 replica that has repeated a beat with time T has everything that was acknowledged before the leader's clock
@@ -128,13 +128,13 @@ class ReplicaReader:
         for url, mirrored in replicas:
             limit_s = min(CALL_LIMIT_S, max(deadline - time.monotonic(), 0.05))
             try:
-                sight = await client.sight(url, limit_s, mirrored=mirrored, generation=route.generation)
-                at = revision_to_read(point, sight)
+                progress = await client.progress(url, limit_s, mirrored=mirrored, generation=route.generation)
+                at = revision_to_read(point, progress)
                 if at is not None:
                     datum = await client.get_at(url, key.encode(), at, limit_s)
-                    return ReplicaDatum(datum.value, datum.revision, at, sight.beat.time_ms, url), passed
+                    return ReplicaDatum(datum.value, datum.revision, at, progress.beat.time_ms, url), passed
                 passed.behind = True
-                passed.seen[url] = f"is at revision {sight.safe_revision}, time {sight.beat.time_ms} ms"
+                passed.seen[url] = f"is at revision {progress.safe_revision}, time {progress.beat.time_ms} ms"
             except (CallFailedError, WrongGroupError) as failed:
                 is_gone = isinstance(failed, CallFailedError) and failed.kind is FailureKind.COMPACTED
                 passed.gone |= is_gone

@@ -1,8 +1,8 @@
-"""Every server judges the alerts, every few seconds; one of them, by a lease, stores what it judged and sends
-it.
+"""Watch over the alerts: every server judges them, every few seconds; one of them, by a lease, stores and sends
+its judgements.
 
-What is stored keeps ``starts_ms`` over restarts and lets all servers show the same. While the metastore is away
-each server goes by what it knows itself.
+The stored judgements keep ``starts_ms`` over restarts, and let all servers show the same. While the metastore
+is away each server uses its own.
 """
 
 from __future__ import annotations

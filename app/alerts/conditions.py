@@ -1,5 +1,5 @@
-"""The level conditions of the alerts' table: predicates over the facts, which tell what is so now, by labels.
-The facts are one plain value, put together from the mirror and from what a server knows itself."""
+"""The level conditions of the alerts' table: predicates over the facts, which give the present state by labels.
+The facts are one plain value, made from the mirror and from a server's own knowledge."""
 
 from __future__ import annotations
 

@@ -72,8 +72,9 @@ def of_zones(body: Mapping[str, Any], zones: Collection[Zone]) -> dict[str, Any]
 
 
 def judge(facts: InstallationFacts, alerts: Iterable[Alert] = ()) -> tuple[DegradedCause, ...]:
-    """Empty: all is well. ``alerts``: as they were judged last. What cannot be seen because the metastore is
-    silent is not named beside it, unless its alert fires."""
+    """Causes for which the installation is degraded; empty: all is well. ``alerts``: as they were judged last.
+    A cause that cannot be seen because the metastore is silent is not named beside it, unless its alert
+    fires."""
     going_on = {alert.key: alert for alert in alerts if not alert.is_over}
     # Partitions by zone that are told once, with the cause that is theirs.
     causes, apart = {}, {OF_LOST: facts.lost, OF_SHORT: facts.below_quorum or {}}

@@ -22,8 +22,8 @@ from rebalance.ports.metric_rows import Metric
 
 @dataclass(frozen=True, slots=True)
 class ServerStores:
-    """``relay`` brings to the metastore what is committed in ``catalog``, ``guard`` sees to it that the two
-    belong together; ``ring``, ``count`` and ``views`` read ``mirror``."""
+    """Stores of a server. ``relay`` brings the commits of ``catalog`` to the metastore, ``guard`` checks that
+    the two belong together; ``ring``, ``count`` and ``views`` read ``mirror``."""
 
     catalog: CatalogExecutor
     mirror: KeyspaceMirror

@@ -226,7 +226,7 @@ class PartitionCount:
         return str(zone_id), pointer.partitions if isinstance(pointer, TargetPointer) else 1
 
     async def _note_owners(self, changes: _Changes) -> None:
-        """Exchanges say who has partitions of store zones, and write no key of each."""
+        """Note new owners of partitions of store zones, which exchanges name without a key for each."""
         before, self._ownership = self._ownership, self._ring.shown
         if self._ownership is not before:
             for zone_id in self.tally.zones:

@@ -134,8 +134,8 @@ class ZoneCounts:
         self._shared: dict[PartitionFacts, PartitionFacts] = {}
 
     def note(self, partition: PartitionId, reading: Reading, now: float) -> None:
-        """The partition is so at ``now`` (seconds, never falling). Of a zone that is not in ``zones``, or of a
-        number beyond it, nothing is kept."""
+        """Note a partition's state at ``now`` (seconds, never falling). One of a zone that is not in ``zones``,
+        or with a number beyond it, is not kept."""
         zone, number = self.zones.get(partition.zone_id), partition.partition
         if zone is None or number >= len(zone.facts):
             return

@@ -297,7 +297,7 @@ Part = tuple[str, Callable[[], Iterable[BundleEntry]]]
 
 
 def collect(target: Target) -> bytes:
-    """The zip. What hangs, or does not fit any more, is left out and named in ``manifest.json``."""
+    """Make the zip. Parts that hang, or do not fit any more, are left out and named in ``manifest.json``."""
     environment = dict(os.environ)
     scrubber = Scrubber(known_secrets(target.installation, environment))
     parts = dict(_parts(target, environment))

@@ -2,12 +2,12 @@
 that is read only when the application wants it, and parts so small that no connection keeps the event loop for
 long. On WebSockets strangers keep their places, and messages are read in small parts.
 
-What has arrived waits here. The parser gets the bytes of a head as they come, and those of a body while the
+Bytes that have arrived wait here. The parser gets those of a head as they come, and those of a body while the
 application waits for them, which it does once it knows the sender. From the beginning of an answer on, the rest
 of its request's body is dropped without being read. Until a login on a connection, its bytes wait for their
-turn among those of all strangers (``StrangerShare``), and no more is read meanwhile. Of the two parsers it
-is h11: the other one, faster by far, bounds neither headers nor what is between chunks, and what is bounded
-costs little here, too.
+turn among those of all strangers (``StrangerShare``), and no more is read meanwhile. Of the two
+parsers h11 is used: the other one, which is far faster, limits neither headers nor the bytes between chunks;
+with these limits h11 costs little, too.
 """
 
 from __future__ import annotations
@@ -261,7 +261,7 @@ class BoundedProtocol(H11Protocol):
             self._come_back()
 
     def send_400_response(self, msg: str) -> None:
-        """Called for what is no HTTP, while the parser's error is handled."""
+        """Answer bytes that are no HTTP; called while the parser's error is handled."""
         error = sys.exception()
         if isinstance(error, h11.RemoteProtocolError) and error.error_status_hint == 431:
             self._refuse(_headers_too_large())
@@ -286,7 +286,7 @@ class BoundedProtocol(H11Protocol):
             self.data_received(b"")
 
     def _pump(self) -> None:
-        """Gives the parser what it may have now, for as long as a turn takes."""
+        """Give the parser the bytes that it may have now, for the time of a turn."""
         if self._is_pumping:
             return
         self._is_pumping = True

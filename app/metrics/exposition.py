@@ -72,7 +72,7 @@ class Exposition(Collector):
             self.set(Metric.BUILD_INFO, 1, version, role.value)
 
     def ask(self, probe: Probe) -> None:
-        """Has ``probe`` called in each scrape. What it raises costs its own gauges only."""
+        """Have ``probe`` called in each scrape. If it raises, only its own gauges are missing."""
         self._probes.append(probe)
 
     def count(self, metric: Metric, *labels: str, by: float = 1.0) -> None:

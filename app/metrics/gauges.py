@@ -1,5 +1,5 @@
-"""Gauges of a server: what is cheap to ask for is asked in each scrape, what needs an answer from elsewhere in
-the background.
+"""Gauges of a server: cheap ones are read in each scrape, those that need an answer from elsewhere in the
+background.
 
 There are those of all partitions and of the nodes that they keep replicas on, of the mirror and the stores, of
 operations, of each member of the metastore, and of certificates: of those that a process uses, and of the files

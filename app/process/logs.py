@@ -108,7 +108,8 @@ def _name_module(logger: WrappedLogger, _method: str, event: EventDict) -> Event
 
 
 def _on_one_line(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
-    """A library puts what it was sent into its messages, which a terminal would obey."""
+    """Make control characters visible: libraries put received bytes into their messages, and terminals would
+    obey them."""
     event["event"] = visible(str(event.get("event", "")))
     return event
 
@@ -185,8 +186,8 @@ class LogLevelKeeper:
 
 
 class LogLevelFollower:
-    """Sets the levels of this process to what the keys in ``mirror`` say, for as long as that runs. Without a
-    metastore the levels stay what they were, to their end."""
+    """Follower that sets the levels of this process as the keys in ``mirror`` say, while the mirror runs.
+    Without a metastore the levels stay as they were, until they end."""
 
     def __init__(self, mirror: KeyspaceMirror, keyspace: Keyspace, set_levels: SetLevels) -> None:
         self._mirror = mirror

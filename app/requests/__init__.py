@@ -1,1 +1,1 @@
-"""The request that is being served: who sends it, its id, its errors and its audit."""
+"""The request that is being served: its sender, its id, its errors and its audit."""

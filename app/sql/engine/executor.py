@@ -1,9 +1,9 @@
-"""The synchronous catalog behind an asyncio face: worker threads, the event loop is never blocked. What the
-catalog has kept for long enough is forgotten here as well, a little at a time.
+"""The synchronous catalog behind an asyncio face: it works in threads, and never blocks the event loop. Old
+rows of the catalog are deleted here as well, a few at a time.
 
-One thread commits. Scripts that arrive while it works wait together and are committed together, in rounds
-of some commands that all users share; what else it does, it does for users in turns, as does the thread that
-reads snapshots. What a login needs has a thread of its own.
+One thread commits. Scripts that arrive while it works wait together and are committed together, in rounds of
+some commands that all users share. Its other work is done for users in turns, as is that of the thread that
+reads snapshots. Logins have a thread of their own.
 """
 
 from __future__ import annotations

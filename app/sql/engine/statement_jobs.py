@@ -1,11 +1,11 @@
-"""Logged statements: who runs them, who waits for them, what a script leaves in the log, and what becomes of
-those whose server died.
+"""Logged statements: their runs, the waits for them, the log of a script, and the end of those whose server
+died.
 
 A statement is inserted into the log before it runs; the server that inserted it runs it, all others read. While
 it runs its server renews a lease. When the lease has run out, the next server that is asked takes the statement
-over, looks into the catalog's history and writes down how it ended (``outcome_of_abandoned``). Nothing is
-executed a second time. What is in the history has happened; for what is not there the answer says so, and that
-the server may have been on its way to it.
+over, reads the catalog's history and writes down how it ended (``outcome_of_abandoned``). Nothing is executed a
+second time. Changes in the history have happened; of others the answer says that they are not there, and that
+the server may have been about to make them.
 """
 
 from __future__ import annotations
@@ -263,8 +263,8 @@ class StatementJobs:
         return self._query_position(statement_id) if before is None else before
 
     async def read(self, statement_id: str) -> StatementRow | None:
-        """The row as it is now; one that was abandoned has been brought to its end first. None for what is not
-        there, and for another's that the caller has nothing to do with."""
+        """The row as it is now; one that was abandoned is brought to its end first. None for one that does not
+        exist, and for another user's that the caller may not see."""
         if not _STATEMENT_ID.fullmatch(statement_id):
             return None
         row, now_us = await self.on_log(lambda log: (log.read(statement_id), log.now_us()))
@@ -340,7 +340,7 @@ class StatementJobs:
         await self.on_log(lambda log: log.request_cancel(statement_id))
 
     async def run(self) -> None:
-        """Renew leases, take up wishes to cancel, and remove what has expired, until cancelled."""
+        """Renew leases, carry out requests to cancel, and remove expired statements, until cancelled."""
         purged = time.monotonic()
         while True:
             await asyncio.sleep(self._limits.renew_s)

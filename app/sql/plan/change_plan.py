@@ -56,7 +56,8 @@ class PlanId:
 
     @classmethod
     def of(cls, content: object, zones: Iterable[ZoneId], snapshot: SystemSnapshot) -> PlanId:
-        """``content`` says what is changed, by its ``repr``; ``zones`` are those concerned."""
+        """Make the id of a plan. ``content``: the change, of which the ``repr`` counts; ``zones``: those
+        concerned."""
         keyspace, zones = snapshot.keyspace, tuple(zones)
 
         def newest(*names: str) -> int:

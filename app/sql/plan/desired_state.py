@@ -59,7 +59,7 @@ class DdlFile:
 
 
 class DdlFileError(Exception):
-    """``cause`` is what is wrong with ``file``, with its place there."""
+    """Error in a file; ``cause``: the error, with its position in ``file``."""
 
     def __init__(self, file: DdlFile, cause: StatementError) -> None:
         super().__init__(f"{file.name}: {cause.message}")
@@ -279,8 +279,9 @@ def desired_catalog(
 def plan_changes(
     live: CatalogSnapshot, desired: CatalogSnapshot, quorum_of: QuorumOf, *, prune: Sequence[str] = ()
 ) -> CatalogPlan:
-    """The statements in an order in which each can be carried out. What is in no file is dropped if its zone's
-    name, or that of the table's zone, is one of ``prune``, in which ``*`` stands for any characters."""
+    """The statements, in an order in which each can be carried out. A zone or table in no file is dropped if
+    the zone's name, or that of the table's zone, is one of ``prune``, in which ``*`` stands for any
+    characters."""
     changes: list[PlannedChange] = []
     conflicts: list[Conflict] = []
     desired_tables = {table.name for table in desired.tables}

@@ -1,8 +1,8 @@
-"""Forecast of what a change would move, as the controllers would decide it: data nodes, whether anything is
-placed anew at all, and the placement, each by the controllers' own functions. Nothing is written.
+"""Forecast of the moves of a change, as the controllers would decide them: data nodes, the need of a new
+placement, and the placement, each by the controllers' own functions. Nothing is written.
 
 EXPLAIN, plans, the console's plans and its what-if all ask here: so none of them shows a move that applying the
-change would not make. What a statement would change is judged here, too, for all of them (``judged``).
+change would not make. The effects of a statement are judged here, too, for all of them (``judged``).
 """
 
 from __future__ import annotations

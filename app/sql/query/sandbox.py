@@ -10,10 +10,10 @@ output, one after the other::
     answer   = {"columns": [[name, type], ...]}, JSON texts of at most ROWS_IN_BLOB rows each;
                or {"error", "message", "near"}, with "detail" where only DuckDB's own words say what is wrong
 
-Why a process: DuckDB's own memory limit does not count every string that a function builds, and such a function
-cannot be interrupted. Here the kernel limits memory, and the server ends a query by ending the process. What a
-query could reach is next to nothing: an empty environment, no file that can be written, DuckDB without external
-access and with its configuration locked.
+It is a process because DuckDB's own memory limit does not count every string that a function builds, and such a
+function cannot be interrupted. Here the kernel limits memory, and the server ends a query by ending the
+process. A query can reach next to nothing: an empty environment, no file that can be written, DuckDB without
+external access and with its configuration locked.
 """
 
 from __future__ import annotations

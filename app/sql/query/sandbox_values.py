@@ -81,7 +81,7 @@ def as_written(wire: WireType, name: str, zone: str) -> WireType:
 
 
 def wire_type(kind: Any) -> WireType:
-    """Wire type of a ``DuckDBPyType``. What clients have no type for is text."""
+    """Wire type of a ``DuckDBPyType``; text for one that clients do not have."""
     name = str(kind)
     if name == "JSON":
         return WireType("json", name, _same)

@@ -106,8 +106,8 @@ def _uncollected(read: Callable[[], T]) -> T:
 
 
 async def to_the_end(work: asyncio.Future[T]) -> T:
-    """The result of ``work``, which a first cancellation leaves alone: what it commits is committed, and its
-    result is what is said. A second one ends it."""
+    """The result of ``work``, which goes on after a first cancellation, so that its commits and its result
+    count. A second one ends it."""
     try:
         return await asyncio.shield(work)
     except asyncio.CancelledError:

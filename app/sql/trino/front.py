@@ -216,9 +216,9 @@ class TrinoFront:
     require_ready: Callable[[], None] = lambda: None
 
     async def post(self, sql: str, session: TrinoSession, key: str | None, origin: str, base: str) -> Page:
-        """The first page, which is never the last: drivers read errors on a later one. ``base``: where clients
-        find this server, ``http://host:port``. What is broken inside is raised, and RefusedError (``NO_ROOM``),
-        which drivers try again."""
+        """The first page, which is never the last: drivers read errors on a later one. ``base``: the address of
+        this server for clients, ``http://host:port``. Raises internal errors, and RefusedError (``NO_ROOM``),
+        after which drivers try again."""
         try:
             understood = await self.reader.run(len(sql), self._understood, sql, session, base)
             if understood.page is not None:
@@ -318,8 +318,9 @@ class TrinoFront:
         return await self._first(row, base, is_kept=is_ddl(sql))
 
     async def _refused(self, sql: str, error: StatementError, base: str) -> Page:
-        """Log what was refused before it ran with its error, so that every server can answer for it; return the
-        first page. Of its text, which may not have been understood, the first word is logged."""
+        """Log a statement that was refused before it ran, with its error, so that every server can answer for
+        it; return the first page. Only the first word of its text is logged, since it may not have been
+        parsed."""
 
         async def refuse(_: RunningJob) -> LoggedOutcome:
             raise error
@@ -420,8 +421,9 @@ def _controlled(control: Control, session: TrinoSession, base: str) -> Page:
 
 
 def _first_page(answer: str, base: str) -> dict[str, Any]:
-    """First page of what has no effect here, or cannot be logged: every server knows the last page from its id,
-    which ends in the name of a ControlKind or ErrorKind, and for USE in catalog and schema after it."""
+    """First page of a statement that has no effect here, or cannot be logged: every server knows the last page
+    from its id, which ends in the name of a ControlKind or ErrorKind, followed for USE by catalog and
+    schema."""
     row = StatementRow(f"{uuid.uuid4().hex}-{answer}", TRINO, StatementState.RUNNING)
     return page_body(row, base, None, 1)
 

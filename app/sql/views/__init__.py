@@ -1,1 +1,1 @@
-"""System views: their columns, their rows, and who sees which."""
+"""System views: their columns, their rows, and the rules for who sees them."""

@@ -1,7 +1,7 @@
 """The system views: names, columns, and rows from a snapshot. Their names and columns are reserved and stable.
 
-The first six are those of Ignite (``facts`` of its zones); the others show what it has no view of: learners,
-nodes, assignments, rebalances under way, the history of the catalog and the snapshot itself.
+The first six are those of Ignite (``facts`` of its zones); the others show things for which it has no view:
+learners, nodes, assignments, rebalances under way, the history of the catalog and the snapshot itself.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Rows of the views: of partitions, their states and assignments; of operations; of store servers, their
-exchanges and what each of them says of its copies; and of users, roles and grants. Of a password they only say
-whether there is one."""
+exchanges and the copies that each of them reports; and of users, roles and grants. Of a password they show only
+that there is one."""
 
 from __future__ import annotations
 

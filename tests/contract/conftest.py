@@ -1,4 +1,4 @@
-"""What contract tests of controllers share."""
+"""Fixtures of contract tests of controllers."""
 
 from __future__ import annotations
 

@@ -60,7 +60,8 @@ async def test_caps_hold_at_every_revision_and_everything_moves(world: World) ->
 
 
 async def test_two_controllers_and_a_restart_pass_no_cap(world: World) -> None:
-    """Both admit at once, and neither knows of the other; then both are gone, and a third goes on."""
+    """Two controllers admit at once, and neither knows of the other; then both are gone, and a third goes
+    on."""
     await world.limit(Limits(zone_moves=1, receiver_moves=2))
     await world.publish(*map(altered, ZONES))
     ended = 0

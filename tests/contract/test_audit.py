@@ -62,7 +62,7 @@ def test_filters_and_pages(store: CatalogStore) -> None:
 
 
 def test_what_no_database_takes_is_replaced(store: CatalogStore) -> None:
-    """In what is kept and in what is asked for."""
+    """Replaced both in stored texts and in those of questions."""
     store.audit.record(AuditEntry("DRAIN NODE", "n\0", Actor("a\ud800b"), "why\0", "{}", 1, 1))
     (found,) = store.audit.read(AuditFilter(subject="N\0", by="a\ud800b"), 10)
     assert (found.entry.subject, found.entry.actor.name, found.entry.reason) == ("n\ufffd", "a?b", "why\ufffd")

@@ -80,12 +80,12 @@ class Run:
                 await asyncio.sleep(0.005)
 
     def sees(self, limits: Limits) -> bool:
-        """Whether every revision before them was looked at."""
+        """True if every revision before these limits was looked at."""
         found = self.watched.peek(self.world.keyspace.limits)
         return found is not None and found.value == limits.encode()
 
     async def limit(self, limits: Limits) -> float:
-        """When it was set."""
+        """Set limits, and return the time."""
         await self.world.limit(limits)
         return time.monotonic()
 

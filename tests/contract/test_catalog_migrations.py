@@ -32,7 +32,7 @@ def test_from_nothing_and_again(empty_url: str, tmp_path: Path, monkeypatch: pyt
 
 
 def test_a_catalog_of_the_first_release(empty_url: str) -> None:
-    """What its schema holds stays as it was, and the next statement continues from it."""
+    """The rows of its schema stay as they were, and the next statement continues from them."""
     url = parse_url(empty_url)
     engine = create_engine(url, poolclass=NullPool)
     config = _config()

@@ -21,7 +21,7 @@ ROLE = "who_shows_a_password"
 
 @pytest.fixture
 def postgres_url(postgres_server: str) -> str:
-    """Of a catalog."""
+    """URL of a migrated catalog."""
     url = new_postgres(postgres_server)
     migrate(url)
     return url
@@ -29,7 +29,7 @@ def postgres_url(postgres_server: str) -> str:
 
 @pytest.fixture
 def administrator(postgres_url: str) -> Iterator[Engine]:
-    """On a server that asks ``ROLE`` for its password, and nobody else."""
+    """Administrator of a server that asks only ``ROLE`` for a password."""
     engine = create_engine(parse_url(postgres_url), isolation_level="AUTOCOMMIT", poolclass=NullPool)
     with engine.connect() as connection:
         connection.execute(text(f"CREATE ROLE {ROLE} LOGIN SUPERUSER"))
@@ -50,7 +50,7 @@ def test_a_replaced_password_is_used_for_new_connections(
     file = tmp_path / "password"
 
     def change(password: str) -> None:
-        """In the database, whose connections end."""
+        """Change the password in the database, whose connections end."""
         with administrator.connect() as connection:
             connection.execute(text(f"ALTER ROLE {ROLE} PASSWORD '{password}'"))
             ended = "SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity WHERE usename = :role"

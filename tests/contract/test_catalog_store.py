@@ -1,4 +1,4 @@
-"""What a catalog promises, on SQLite and on PostgreSQL."""
+"""Promises of a catalog, on SQLite and on PostgreSQL."""
 
 from __future__ import annotations
 
@@ -260,7 +260,7 @@ def test_commits_are_told_to_listeners(runner: ScriptRunner, store: CatalogStore
 
 
 def test_a_listener_that_fails_does_not_fail_the_statement(runner: ScriptRunner, store: CatalogStore) -> None:
-    """As when the event loop that it would wake is closed already."""
+    """The listener fails as when the event loop that it would wake is closed already."""
 
     def fails(version: int) -> None:
         raise RuntimeError("Event loop is closed")
@@ -387,7 +387,7 @@ def break_first_commit(engine: Engine, breaks: Callable[[Connection], None]) -> 
 def test_a_lost_answer_is_read_back_and_never_repeated_blindly(
     store: CatalogStore, catalog_url: str, committed: bool
 ) -> None:
-    """Before COMMIT reached the database, or behind."""
+    """The answer is lost before COMMIT reached the database, or behind."""
     engine = open_engine(parse_url(catalog_url))
     end = (lambda raw: raw.commit()) if committed else (lambda raw: raw.rollback())
     break_first_commit(engine, lambda connection: end(connection.connection))

@@ -35,7 +35,7 @@ async def world(store: Metastore, keyspace: Keyspace) -> RecoveryWorld:
 
 
 async def lose(world: RecoveryWorld, names: Iterable[str]) -> None:
-    """For good, as far as anybody knows: the partition is reset onto what is left."""
+    """Lose nodes for good, as far as is known: the partition is reset onto what is left."""
     await world.leave(*names)
     await world.recovery.reset(world.intent().zone, terms=ResetTerms(confirmed_dead=frozenset(names)))
     await world.carry_out()
@@ -43,7 +43,7 @@ async def lose(world: RecoveryWorld, names: Iterable[str]) -> None:
 
 @asynccontextmanager
 async def joiners_again(world: RecoveryWorld) -> AsyncIterator[tuple[JoinersAgain, list[ZoneId]]]:
-    """As a controller that has just taken the lead."""
+    """Joiners of a controller that has just taken the lead."""
     asked: list[ZoneId] = []
     nodes = KeyspaceMirror(world.store, world.keyspace.nodes)
     joiners = JoinersAgain(world.store, world.keyspace, nodes, world.clock, asked.append)
@@ -60,8 +60,8 @@ async def joiners_again(world: RecoveryWorld) -> AsyncIterator[tuple[JoinersAgai
 
 @pytest.mark.parametrize("back", ["a", "ac"])
 async def test_what_a_reset_left_out_is_asked_for_when_it_lives_again(world: RecoveryWorld, back: str) -> None:
-    """Not before, also by a controller that has seen nothing of the reset; a new event, so that it is carried
-    out under limits, and noted. A second one for the same is not made."""
+    """The request comes then and not before, also from a controller that has not seen the reset. It is a new
+    event, carried out under limits, and noted. A second one for the same is not made."""
     await lose(world, "ac")
     assert await world.stable() == "b"
     async with joiners_again(world) as (joiners, asked):
@@ -90,7 +90,7 @@ async def lead(world: RecoveryWorld, joiners: JoinersAgain) -> None:
 
 
 async def test_what_an_earlier_build_left_short_is_filled_up(world: RecoveryWorld) -> None:
-    """Its resets left no record of whom they went on without; the next leader writes one, once."""
+    """The build's resets left no record of the nodes that were left out; the next leader writes one, once."""
     await lose(world, "ac")
     key = world.keyspace.given_up(P0)
     await world.store.commit(Txn((), (Delete(key),)))
@@ -114,7 +114,7 @@ async def test_what_an_earlier_build_left_short_is_filled_up(world: RecoveryWorl
 
 
 async def test_a_partition_that_cannot_be_read_holds_nobody_up(world: RecoveryWorld) -> None:
-    """Its zone is reconciled all the same."""
+    """The partition's zone is reconciled all the same."""
     await lose(world, "ac")
     await world.store.commit(
         Txn((), (Delete(world.keyspace.given_up(P0)), Put(world.keyspace.member(P0, "b"), b"{")))
@@ -125,7 +125,7 @@ async def test_a_partition_that_cannot_be_read_holds_nobody_up(world: RecoveryWo
 
 
 async def test_what_was_cancelled_is_not_asked_for_again(store: Metastore, keyspace: Keyspace) -> None:
-    """Whoever leads next: it is short because somebody wants it so, also where a reset came before. The cause
+    """The next leader leaves it short, since a user wants it so, also where a reset came before. The cause
     says how short, and the way out."""
     world = RecoveryWorld(store, keyspace)
     await world.with_nodes(STRONG, "a", "b", "c")
@@ -204,7 +204,7 @@ async def whole_of_five(world: RecoveryWorld) -> tuple[str, list[str], list[str]
 
 
 async def test_others_take_the_places_of_nodes_that_never_return(world: RecoveryWorld) -> None:
-    """They match the filter and live; the zone is told for how long a node is waited for."""
+    """The others match the filter and live; the zone's timer says how long a node is awaited."""
     await world.alter(auto_scale_down=30)
     survivor, _, others = await whole_of_five(world)
     assert await world.stable() == survivor

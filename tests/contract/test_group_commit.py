@@ -138,7 +138,7 @@ def test_a_new_name_keeps_who_asked_for_the_data_in_the_same_transaction(store: 
 
 @pytest.mark.parametrize("size", [1, 3])
 def test_a_transaction_is_bounded(store: CatalogStore, size: int) -> None:
-    """Also within a script, whose later statements then follow in the next transaction."""
+    """The bound holds within a script too, whose later statements follow in the next transaction."""
     count = 2 * VERSIONS_MAX + 2
     texts = [f"CREATE ZONE z{number}" for number in range(count)]
     scripts = [script_of(";".join(texts[at : at + size]), NODES) for at in range(0, count, size)]

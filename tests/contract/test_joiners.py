@@ -46,7 +46,7 @@ def waits_for_it(seen: Observed) -> bool:
 
 
 async def give_up(world: OperationsWorld, partition: PartitionId) -> None:
-    """As its leader does when the joiner was gone for too long, and then the move ends."""
+    """Give a joiner up as its leader does when it was gone for too long, and end the move."""
     seen = (await world.observed())[partition]
     key = world.keyspace.given_up(partition)
     known = await world.store.get(key)
@@ -71,7 +71,7 @@ async def give_up_all(world: OperationsWorld) -> list[PartitionId]:
 
 
 async def live(world: OperationsWorld, incarnation: str) -> None:
-    """Under a new incarnation; empty: not at all."""
+    """Let the node live under a new incarnation; empty: not at all."""
     key = world.keyspace.node(GONE)
     node = next(each for each in NODES if each.name == GONE)
     operation = Put(key, NodeRecord(node, incarnation, 1).encode()) if incarnation else Delete(key)

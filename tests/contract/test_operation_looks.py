@@ -1,4 +1,4 @@
-"""How often the keeper reads the zone of an operation, and what it gives up of one, over each metastore."""
+"""Looks of the keeper at an operation's zone, and partitions that it gives up, over each metastore."""
 
 from __future__ import annotations
 
@@ -127,7 +127,7 @@ async def test_some_partitions_are_cancelled(world: OperationsWorld) -> None:
 
 
 async def voters(world: OperationsWorld) -> list[int]:
-    """How many each partition has."""
+    """Numbers of voters by partition."""
     found = sorted((await world.observed()).items(), key=lambda each: each[0].partition)
     stable = [seen.stable for partition, seen in found if partition.zone_id == ZONE_ID]
     return [len(Assignments.decode(each.value).peers) for each in stable if each is not None]

@@ -350,7 +350,7 @@ async def test_a_time_limit(world: OperationsWorld) -> None:
 
 
 async def test_a_new_zone_has_no_time_limit(world: OperationsWorld) -> None:
-    """It moves no data that limits are for, and given up, its partitions would never be founded."""
+    """A new zone moves no data under limits, and if given up, its partitions would never be founded."""
     await world.limit(Limits(operation_s=1))
     async with world.controllers() as controllers:
         await controllers.obey(Limits(operation_s=1))

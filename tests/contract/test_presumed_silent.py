@@ -1,4 +1,4 @@
-"""When a controller may take absent nodes for silent, over each metastore (H1, H2)."""
+"""Absent nodes that a controller may take for silent, over each metastore (H1, H2)."""
 
 from __future__ import annotations
 

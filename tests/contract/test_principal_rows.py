@@ -162,7 +162,7 @@ def prove(url: str) -> None:
 
 
 def proofs(url: str) -> tuple[int, ...]:
-    """How many tokens, sessions and links there are."""
+    """Numbers of tokens, sessions and links."""
     engine = create_engine(parse_url(url), poolclass=NullPool)
     with engine.connect() as connection:
         counts = (select(func.count()).select_from(table) for table in (TOKENS, SESSIONS, ONE_TIME_LINKS))
@@ -205,7 +205,7 @@ def test_a_later_user_of_the_same_name_has_none_of_the_statements(store: Catalog
 
 
 def test_nothing_of_a_user_is_a_later_ones_of_the_same_name(store: CatalogStore) -> None:
-    """Also what the earlier one asks for when the later one is there."""
+    """Nor are things that the earlier user asks for when the later one exists."""
     earlier, later = local_user("anna", 1), local_user("anna", 2)
     commit(store, UserEntry(WRITTEN, User(earlier)))
     commit(store, UserEntry(DROPPED, User(earlier)), UserEntry(WRITTEN, User(later)))
@@ -259,7 +259,7 @@ def test_an_idempotency_key_belongs_to_its_principal(store: CatalogStore) -> Non
 
 
 def test_the_first_user_shuts_out_builds_that_know_none(store: CatalogStore, catalog_url: str) -> None:
-    """Until then a build of an earlier schema may write; it names itself by what it knows."""
+    """Builds of an earlier schema may write until then; a build names itself by its schema."""
     engine = create_engine(parse_url(catalog_url), poolclass=NullPool)
     with engine.begin() as connection:
         # Of a catalog that such a build has made.

@@ -1,4 +1,4 @@
-"""What the catalog forgets, and what can be read as before, on SQLite and on PostgreSQL."""
+"""Rows that the catalog deletes, and those that can be read as before, on SQLite and on PostgreSQL."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ def test_what_is_not_published_yet_is_kept(store: CatalogStore, runner: ScriptRu
 def test_the_newest_publication_is_known_for_ever(
     store: CatalogStore, runner: ScriptRunner, clock: Clock
 ) -> None:
-    """By it the metastore is known to be the catalog's, also where its zone was dropped."""
+    """The publication identifies the metastore as the catalog's, also where its zone was dropped."""
     runner.run("CREATE ZONE a; CREATE ZONE b; DROP ZONE b", NODES)
     publish(store)
     sent = store.metastore_marks.truth(None).sent

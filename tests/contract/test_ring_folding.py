@@ -44,7 +44,7 @@ async def test_two_thousand_results_leave_a_bounded_number_of_keys(world: RingWo
 
 
 async def test_a_coordinator_whose_results_are_folded_ends(world: RingWorld) -> None:
-    """It must not take its own result for committed, as nothing follows the one that it knows."""
+    """The coordinator must not take its own result for committed, as nothing follows the one that it knows."""
     ring = StoreRing(world.store, world.keyspace, "n1", "i1", ("127.0.0.1", 1))
     async with world.control(results_kept=2):
         await world.join("n1")

@@ -59,7 +59,7 @@ def world(store: MetastoreHistory, keyspace: Keyspace) -> StandbyWorld:
 
 
 async def test_who_died_is_failed_and_who_is_back_joins(world: StandbyWorld) -> None:
-    """By two servers as by one: each event is there once."""
+    """Two servers write each event once, as one would."""
     async with world.standby(), world.standby():
         await world.join(*SERVERS)
         failing = asyncio.create_task(world.time_passes("n3"))

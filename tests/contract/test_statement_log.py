@@ -173,7 +173,7 @@ def test_closing_removes_results_but_not_the_key(log: SqlStatementLog) -> None:
 
 
 def test_history_says_how_an_abandoned_change_ended(store: CatalogStore, log: SqlStatementLog) -> None:
-    """It is in the history, so it has happened; it is not run again."""
+    """A change in the history has happened, and is not run again."""
     sql = "CREATE ZONE z"
     submit(log, new("one", sql=sql))
     submit(log, new("two", sql="CREATE ZONE y"))

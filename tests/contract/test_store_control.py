@@ -306,7 +306,8 @@ async def test_what_was_planned_is_pending_after_the_switch(world: RingWorld) ->
 
 
 async def test_a_move_that_may_be_cancelled_makes_room_for_what_is_planned(world: RingWorld) -> None:
-    """Until a result has made its copies the owners; one of another strategy goes on."""
+    """A move may be cancelled until a result has made its copies the owners; one of another strategy goes
+    on."""
     await world.publish()
     await world.assign("stable", LISTS)
     async with world.control() as control:
@@ -326,7 +327,7 @@ async def test_a_move_that_may_be_cancelled_makes_room_for_what_is_planned(world
 
 
 async def test_a_move_goes_on_without_a_server_that_does_not_come(world: RingWorld) -> None:
-    """Its place is taken by the copy that was to leave, and who asks again is told whom."""
+    """The copy that was to leave takes its place, and a repeated question names it."""
     await world.publish()
     await world.assign("stable", LISTS)
     async with world.control(ttl_ms=10 * 1_000 * JOINER_S) as control:
@@ -367,7 +368,7 @@ async def test_learners_are_copies_that_a_move_waits_for_while_their_server_is_t
 
 
 async def test_zones_of_store_servers_are_known_to_who_counts_members(world: RingWorld) -> None:
-    """Also once no node says any more what keeps them."""
+    """The zones are known even when no node names their engine any more."""
     changes: list[frozenset[ZoneId]] = []
     await world.publish(Zone(ZoneId(2), "SMALL", 1, 1, None, ("default",)), engine="etcd")
     await world.publish()
@@ -404,7 +405,7 @@ async def test_a_server_that_failed_since_the_last_result_is_no_owner(world: Rin
 
 
 async def test_an_operation_of_a_store_zone_ends_by_results(world: RingWorld) -> None:
-    """Its creation when servers have opened every partition, a change when stable is switched everywhere."""
+    """A creation ends when servers have opened every partition, a change when stable is switched everywhere."""
     await world.publish()
     async with world.control() as control:
         await world.join("n1", "n2", "n3")

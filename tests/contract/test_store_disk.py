@@ -1,4 +1,4 @@
-"""What a store's disk keeps and answers: LMDB and the simulated one alike."""
+"""Contents and answers of a store's disk: LMDB and the simulated one alike."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def time_of(position: StorePosition) -> int:
 
 
 def write_at(position: StorePosition) -> WriteId:
-    """At a position there is one write; a write that was repeated late has two positions."""
+    """The one write at a position; a write that was repeated late has two positions."""
     return WRITES[POSITIONS.index(position) % len(WRITES)]
 
 

@@ -16,7 +16,7 @@ LISTS = {0: ("n1", "n2"), 1: ("n2", "n3"), 2: ("n3", "n1")}
 async def test_a_loss_policy_reaches_the_servers_with_the_zone_and_when_it_is_altered(
     store: MetastoreHistory, keyspace: Keyspace
 ) -> None:
-    """Once: the lists are what they were."""
+    """The policy is sent once: the lists are unchanged."""
     world = RingWorld(store, keyspace)
     await world.publish(replace(ZONE, loss_policy=LossPolicy.READ_ONLY_SAFE))
     await world.assign("stable", LISTS)

@@ -95,7 +95,7 @@ def test_tokens_that_ended_long_ago_are_deleted(store: CatalogStore) -> None:
 
 
 def test_a_user_has_so_many_valid_tokens_at_once(store: CatalogStore) -> None:
-    """Those that the server makes by itself are not counted out, and what has ended makes room."""
+    """Tokens that the server makes by itself are not refused, and ended ones make room."""
     basis = LoginBasis(user_version=0)
     for number in range(TOKENS_MAX):
         store.tokens.add(issued(ANNA, f"secret {number}"), basis)

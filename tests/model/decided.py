@@ -1,4 +1,4 @@
-"""What the product decides in a state of the model: its own functions, called and never written again."""
+"""Decisions of the product in a state of the model: its own functions, called and never written again."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class Decided:
         return self._decide(Kind.GIVE_UP, state.store, 0, target)
 
     def step(self, state: State) -> Step:
-        """Of the change that runs."""
+        """Step of the change that runs."""
         assert state.change is not None
         target = state.change.target
         awaited = (learners_in(target) - state.mirrors) & state.voters
@@ -101,7 +101,8 @@ class Decided:
         return functions.on_unlock(observed, Stage(stage), term=int(term), of_earlier_terms=bool(int(changing)))
 
     def _called_back(self, store: Store, number: int, voters: bytes) -> Decision:
-        """As the keeper of operations does: what has begun is called back, else what has not is withdrawn."""
+        """Call back as the keeper of operations does: a move that has begun is called back, another one
+        withdrawn."""
         event, observed = self._scope.targets[number - 1], observed_in(store)
         assert isinstance(event, CallBack)
         if observed.pending is not None:

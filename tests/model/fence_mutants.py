@@ -33,7 +33,7 @@ def presumed(age: int, unbroken_s: int, published_s: int | None, reset_s: int) -
 
 
 def of_anybody(absence: Absence | None, is_absent: bool) -> Absence | None:
-    """Who is absent counts, not since which registration."""
+    """Mutant: the absence counts, not the registration since which it lasts."""
     return REAL.looked(absence and Absence(absence.age), is_absent)
 
 

@@ -1,5 +1,5 @@
-"""What the model of the fence takes from the product, as small steps on whole seconds, and each rule as a field
-that a mutant replaces."""
+"""Rules of the product that the model of the fence takes, as small steps on whole seconds, and each rule as a
+field that a mutant replaces."""
 
 from __future__ import annotations
 
@@ -87,14 +87,14 @@ def heard(before: Heard) -> Heard:
 
 @cache
 def unbroken(hearing: Heard) -> int | None:
-    """For how long the metastore has answered."""
+    """Seconds for which the metastore has answered."""
     since_ms = hearing.value.unbroken_since_ms(NOW_S * 1_000)
     return NOW_S - since_ms // 1_000 if since_ms is not None else None
 
 
 @dataclass(frozen=True, slots=True)
 class Absence:
-    """For how long the node has been absent by the ``LossClock``, and whether it still has the identity
+    """Time for which the node has been absent by the ``LossClock``, and True if it still has the identity
     (``AbsentNode.identity``) that the clock knows."""
 
     age: int
@@ -145,7 +145,7 @@ class Rules:
     asks_before_starts: bool = True
     """A member starts once ``group`` was read."""
     asks_in_each_span: bool = True
-    """What was read before the node was fenced does not count afterwards."""
+    """Readings from before the node was fenced do not count afterwards."""
     takes_over: bool = False
     """A new controller goes on with the times of the one before."""
     jumps: bool = False

@@ -35,11 +35,11 @@ from tests.model.fence_rules import (
 BROKEN = "a reset is committed, and a member of the old group serves"
 JUMP_S = EVER_S
 SILENT_S = 2
-"""From then on the metastore counts as silent for the controller."""
+"""Seconds after which the metastore counts as silent for the controller."""
 
 
 class Member(IntEnum):
-    """Of node a, with data of the old group. CLEARED: it may start."""
+    """Member of node a, with data of the old group. CLEARED: it may start."""
 
     DEAD = 0
     CLEARED = 1
@@ -57,7 +57,7 @@ class Draft(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class FenceScope:
-    """What may happen. ``changes``: the limits, and with them what nodes keep to. ``rolling``: rounds of
+    """Scope of a run. ``changes``: the limits change, and with them the nodes' fences. ``rolling``: rounds of
     requests that meet a majority of the metastore's members while each of them restarts, one after the other:
     evidence that is none. ``has_fence`` False: an agent of a build without one."""
 
@@ -80,16 +80,16 @@ class State(NamedTuple):
     kept: int
     published: int | None
     mark: int | None = 0
-    """What the node's fence counts from."""
+    """Time from which the node's fence counts."""
     sent: int | None = None
     """A renewal or registration that was carried out, whose answer is on its way: since it was sent."""
     asking: int | None = None
     """A round of requests to the metastore's members: since it was sent."""
     is_evidence: bool = False
-    """At some moment of that round there was no leader."""
+    """True: at some moment of that round there was no leader."""
     member: Member = Member.RUNS
     lease: int | None = 0
-    """Of the node's entry, since it was renewed; None: the entry is gone."""
+    """Age of the node's entry since it was renewed; None: the entry is gone."""
     granted: int | None = None
     """A lease that was granted for an entry that is still to be written."""
     draft: Draft | None = None
@@ -98,7 +98,7 @@ class State(NamedTuple):
     leads: bool = True
     """The metastore has a leader."""
     deluded: int = 0
-    """For so long a deposed leader may still confirm renewals that no longer count."""
+    """Seconds for which a deposed leader may still confirm renewals that no longer count."""
     rolling: int = 0
     heard: Heard = SILENT
     absence: Absence | None = None
@@ -360,7 +360,7 @@ class Fencing:
 
 
 def _node_part(state: State) -> tuple[object, ...]:
-    """After the reset the controller has nothing more to do."""
+    """Part of the state that matters after the reset, when the controller has nothing more to do."""
     return tuple(state[: State._fields.index("leads")])
 
 
@@ -373,7 +373,7 @@ def _aged(absence: Absence | None, by: int) -> Absence | None:
 
 
 def _unless_older(age: int | None, mark: int | None) -> int | None:
-    """What is older than the mark moves nothing: it need not be remembered."""
+    """Age in the next second; None for one older than the mark, which has no effect any more."""
     older = None if age is None else age + 1
     return older if older is not None and (mark is None or older < mark) else None
 

@@ -20,7 +20,7 @@ _PARTS: dict[str, tuple[str, ...]] = {
     joiners.__name__: ("decide_on_joiners_gone", "target_without", "joiners_of", "_recorded"),
     withdrawal.__name__: ("decide_on_withdrawal", "decide_on_call_back", "_voters"),
 }
-"""Of these modules only the decisions and what they call; of the others everything."""
+"""Functions to change in these modules: the decisions and what they call; of the others everything."""
 _MUTANT = "mutant_of_"
 _TURNED: dict[type[ast.cmpop], type[ast.cmpop]] = {
     ast.Eq: ast.NotEq,
@@ -48,7 +48,7 @@ class Mutant:
     place: int
 
     def decisions(self) -> Decisions:
-        """With a copy of all modules of its own."""
+        """Decisions of the mutant, with a copy of all modules of its own."""
         trees = {module.__name__: source_of(module) for module in MODULES}
         places_in(trees[self.module], self.module)[self.place].apply()
         return Decisions.of(*loaded_from(trees))
@@ -137,7 +137,7 @@ def source_of(module: ModuleType) -> ast.Module:
 
 
 def loaded_from(trees: dict[str, ast.Module]) -> list[ModuleType]:
-    """In order. Classes stay the product's own, so that values of both sides are equal."""
+    """Load modules in order. Classes stay the product's own, so that values of both sides are equal."""
     loaded: list[ModuleType] = []
     try:
         for name, tree in trees.items():

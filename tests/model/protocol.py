@@ -1,4 +1,4 @@
-"""What can happen next in the model: handlers, the group's leader with its agent, and all that goes wrong.
+"""Next moves of the model: handlers, the group's leader with its agent, and all faults.
 
 The decisions are the product's own, called and never written again; so is the order of the group's steps. Every
 transaction is read and decided in one step and committed in another. The rules are the protocol's invariants.
@@ -49,7 +49,7 @@ from tests.model.world import (
 )
 
 Move = tuple[str, str, State]
-"""Its name, the rule that it breaks or "", and the state after it."""
+"""Name of a move, the rule that it breaks or "", and the state after it."""
 
 
 class Protocol:
@@ -282,7 +282,7 @@ class Protocol:
                 yield f"{leader} is elected, {stale} on its way", elected._replace(stale=stale, faults=faults)
 
     def _stale_call(self, state: State) -> StaleStep | None:
-        """What the leader may have sent last, and nobody waits for any more."""
+        """Step that the leader may have sent last, and whose answer is not awaited any more."""
         change = state.change
         if change is None or not state.faults.stale_steps:
             return None
@@ -322,7 +322,8 @@ class Protocol:
             yield f"{node}'s mirror goes", state._replace(mirrors=state.mirrors - {node})
 
     def _deaths(self, state: State) -> Iterator[tuple[str, State]]:
-        """At any stage. A node that takes its group's majority with it is a loss and no move (M11)."""
+        """Yield the deaths of nodes, at any stage. One that takes its group's majority with it is a loss and no
+        move (M11)."""
         for node in sorted(self._scope.mortal & (assigned(state.store) | state.learners) - state.silent):
             silent = state.silent | {node}
             if 2 * len(state.voters - silent) <= len(state.voters):

@@ -98,10 +98,10 @@ def _is_reached(stable: Assignments, wanted: Assignments, state: State, scope: S
 
 
 def assigned(store: Store) -> Nodes:
-    """Who votes or is to vote."""
+    """Nodes that vote or are to vote."""
     return frozenset().union(*(voters_in(value) for value, _ in store[: PENDING + 1] if value is not None))
 
 
 def learning(store: Store) -> Nodes:
-    """Who is a learner or is to be one."""
+    """Nodes that are learners or are to be."""
     return frozenset().union(*(learners_in(value) for value, _ in store[: PENDING + 1] if value is not None))

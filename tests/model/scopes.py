@@ -23,7 +23,7 @@ CALLED_BACK = (A, CallBack(1))
 
 
 def stuck(strategy: Strategy) -> Scope:
-    """With an election while it copies. Not for `queue`, which waits for it."""
+    """Scope with an election while a joiner copies. Not for `queue`, which waits for it."""
     return replace(calm(strategy, S, *STUCK), never_in_sync=frozenset({"c"}), elections=1)
 
 
@@ -51,7 +51,7 @@ def small(strategy: Strategy) -> Iterator[tuple[str, Scope]]:
 
 
 def calm(strategy: Strategy, stable: Assignments, *targets: Assignments | CallBack) -> Scope:
-    """Nothing goes wrong but what is added."""
+    """Scope without faults but those that are added."""
     return Scope(
         strategy, stable, targets, (0, 0), replays=0, unknowns=0, stale_steps=0, elections=0, failures=0
     )

@@ -42,6 +42,6 @@ def step_mutants() -> Iterator[StepMutant]:
 
 
 def _conditions(tree: ast.Module) -> list[tuple[str, ast.If]]:
-    """What ends in another answer than the rest of its function."""
+    """Conditions that end in another answer than the rest of their function."""
     functions = [each for each in tree.body if isinstance(each, ast.FunctionDef)]
     return [(each.name, node) for each in functions for node in ast.walk(each) if isinstance(node, ast.If)]

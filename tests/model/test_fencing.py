@@ -87,7 +87,7 @@ LOOK = ("the controller reads the fences", "the controller judges")
 
 
 def test_a_reset_happens() -> None:
-    """As soon as it may, and no second earlier."""
+    """The reset comes as soon as it may, and no second earlier."""
     lost = (SECOND, SECOND, "a's lease ends", HEARD, *LOOK)
     early = walk(CALM, (*lost, *(SHORT_S - 1) * (SECOND, HEARD), *LOOK))
     assert early[-1].plan is None
@@ -105,7 +105,7 @@ def test_a_minute_without_the_metastore_fences_nobody() -> None:
 
 
 def test_a_silent_metastore_fences_the_node() -> None:
-    """Nobody answers, and nobody refuses."""
+    """No member answers, and none refuses."""
     states = walk(FenceScope(SHORT_S), (fence_s(SHORT_S) + STOP_S + 1) * (SECOND,))
     assert states[-1].member is Member.DEAD
 

@@ -79,7 +79,7 @@ STAGES = ("reserved", "copying", "in sync", "in sync, locked", "promoted", "the 
 
 
 def stage_of_joiner(state: State, node: str) -> str:
-    """At which it dies; \"\" where it is no joiner."""
+    """Stage at which a joiner dies; \"\" where it is no joiner."""
     if node not in joiners_in(state.store):
         return ""
     if node in state.voters:

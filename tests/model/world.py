@@ -57,7 +57,7 @@ class CallBack:
 
 @dataclass(frozen=True)
 class Scope:
-    """What is asked for, and how often each thing may go wrong in one run."""
+    """Scope of a run: its targets, and how often each fault may occur."""
 
     strategy: Strategy
     stable: Assignments
@@ -78,7 +78,7 @@ class Scope:
 
 
 class Kind:
-    """What a transaction under way is for. Plain strings: they are hashed millions of times."""
+    """Kinds of transactions under way. Plain strings: they are hashed millions of times."""
 
     TRIGGER = "trigger"
     ASK = "ask"
@@ -92,7 +92,7 @@ class Kind:
 
 
 class Doing(NamedTuple):
-    """Something was read and decided, and is not committed yet. ``number``: an event, or a token."""
+    """Transaction that was decided, and is not committed yet. ``number``: an event, or a token."""
 
     kind: str
     number: int
@@ -124,7 +124,7 @@ class StaleStep(NamedTuple):
 
 
 class Faults(NamedTuple):
-    """How many may still come."""
+    """Numbers of faults that may still come."""
 
     replays: int
     unknowns: int
@@ -139,7 +139,7 @@ class State(NamedTuple):
     newest: int
     """The newest event that has had an effect (not part of the system: to judge by)."""
     applied: Nodes
-    """What the group reported last as applied (to judge by)."""
+    """Voters that the group reported last as applied (to judge by)."""
     handlers: tuple[Handler, Handler]
     flight: Doing | None
     """A transaction whose outcome its sender does not know: it lands late, or never."""
@@ -155,7 +155,7 @@ class State(NamedTuple):
     change: Change | None
     agent: Doing | None
     deposed: Doing | None
-    """What the agent of the leader before this one has not committed yet."""
+    """Transaction that the agent of the previous leader has not committed yet."""
     stale: StaleStep | None
     faults: Faults
 

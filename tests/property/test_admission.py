@@ -40,7 +40,7 @@ worlds = st.fixed_dictionaries({zone: st.lists(moves, max_size=7) for zone in ZO
 
 @dataclass
 class Cluster:
-    """What a cluster does with admissions: the dumb way, everything counted anew each time."""
+    """Cluster with admissions the simple way: everything is counted anew each time."""
 
     limits: Limits
     waiting: dict[ZoneId, dict[int, Move]]
@@ -104,7 +104,7 @@ def test_caps_hold_and_nothing_starves(
 
 @given(limits_of, worlds)
 def test_zones_share_fairly(limits: Limits, world: dict[ZoneId, list[Move]]) -> None:
-    """Of zones whose moves load no node, none gets two more than another one that could have had them; the same
+    """Zones whose moves load no node: none gets two more than another one that could have had them; the same
     question has the same answer, in whatever order the zones are named."""
     idle = {zone: {number: Move((), ()) for number in range(len(line))} for zone, line in world.items()}
     cluster = Cluster(limits, {zone: dict(line) for zone, line in idle.items()})
@@ -124,7 +124,7 @@ def test_lines_as_arrays_admit_the_same(
     member_limits: dict[str, int],
     data: st.DataObject,
 ) -> None:
-    """Also after partitions came to wait for something else, or for nothing."""
+    """The same is admitted also after partitions came to wait for something else, or for nothing."""
     cluster = Cluster(limits, {zone: dict(enumerate(line)) for zone, line in world.items()}, {}, member_limits)
     cluster.moving = {
         (zone, 100 + number): move for zone, line in others.items() for number, move in enumerate(line[:1])

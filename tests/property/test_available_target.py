@@ -1,4 +1,4 @@
-"""What a HIGH_AVAILABILITY zone asks for: (calculated and alive) or (stable and calculated)."""
+"""Target of a HIGH_AVAILABILITY zone: (calculated and alive) or (stable and calculated)."""
 
 from __future__ import annotations
 

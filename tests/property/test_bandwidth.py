@@ -35,7 +35,7 @@ lines = st.lists(st.tuples(moves, st.integers(0, SIZE_MAX)), max_size=12)
 
 
 def bytes_of(move: Move, size: int) -> dict[str, float]:
-    """What a move takes from whom; ``*`` is the cluster."""
+    """Bytes that a move takes from each node; ``*`` is the cluster."""
     total = size * len(move.receivers)
     found: dict[str, float] = defaultdict(float, {"*": total})
     for node in move.receivers:
@@ -78,7 +78,7 @@ def test_rates_hold_and_nothing_starves(
 
 
 def check_rate(begun: list[tuple[int, float]], rate: int | None) -> None:
-    """Of every pair of beginnings, from the first on up to before the last."""
+    """Check the rate for every pair of beginnings, from the first on up to before the last."""
     for first in range(len(begun)) if rate is not None else ():
         for last in range(first + 1, len(begun)):
             elapsed_s = (begun[last][0] - begun[first][0]) / 1_000

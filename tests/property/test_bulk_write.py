@@ -71,7 +71,7 @@ async def filled(stored: dict[str, bytes]) -> MemoryMetastore:
 
 
 async def after(stored: dict[str, bytes], decision: Decision, interfering: str | None = None) -> object:
-    """What the transaction leaves: whether it held, and every key; ``interfering`` is put before it."""
+    """Result of the transaction: True if it held, and every key; ``interfering`` is put before it."""
     store = await filled(stored)
     if interfering is not None:
         await store.commit(Txn((), (Put(interfering, b"{}"),)))

@@ -84,7 +84,7 @@ class Timers(RuleBasedStateMachine):
 
     @rule(name=NAMES, region=REGIONS)
     def join(self, name: str, region: str) -> None:
-        """Also of one that lives: a new incarnation."""
+        """Join a node; for one that lives this is a new incarnation."""
         self.runner.run(self.world.join(name, region=region))
         self.reference.starts += 1
         self.reference.alive[name] = (region, self.reference.starts)
@@ -127,7 +127,7 @@ class Timers(RuleBasedStateMachine):
 
     @rule()
     def start(self) -> None:
-        """Also a second one: a hand-over."""
+        """Start a controller; a second start is a hand-over."""
         self.runner.run(self.world.start())
         self.reference.leads = True
         self.reference.look()

@@ -100,7 +100,7 @@ def creates(zone: Zone, texts: list[str]) -> bool:
 
 
 def seen(zone: Zone) -> Zone:
-    """What people see of a zone: its id and how its quorum came about are not."""
+    """Zone as people see it: without its id, and without the origin of its quorum."""
     return replace(zone, zone_id=0, quorum_size=quorum_of(zone))
 
 
@@ -166,7 +166,7 @@ DECLARED = (
 @settings(max_examples=examples(200), deadline=None)
 @given(st.permutations(DECLARED), st.permutations(range(len(DECLARED))), st.booleans())
 def test_files_have_no_order(texts: list[str], handed: list[int], prune: bool) -> None:
-    """Whatever the files are called and however they are handed over: the same plan, but for the order of
+    """The plan is the same for any names and any order of the files, but for the order of
     statements that do not name each other."""
     live, _ = ran(CatalogSnapshot(), ["CREATE ZONE events (REPLICAS 1)", "CREATE ZONE old"])
     files = [DdlFile(f"{number}.sql", text) for number, text in enumerate(texts)]

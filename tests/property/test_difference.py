@@ -1,4 +1,4 @@
-"""Which partitions two placements place differently, against the plain comparison of sets; and what of an
+"""Partitions that two placements place differently, against the plain comparison of sets; and the parts of an
 earlier placement can come back."""
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def roles(placement: tuple[tuple[str, ...], np.ndarray, int], row: int) -> tuple
 
 @given(placements(), placements(), placements(), st.sets(st.integers(0, ROWS - 1)))
 def test_a_partition_moves_when_its_voters_or_learners_change(before, after, elsewhere, standing) -> None:
-    """From where it stands, or from the placement before."""
+    """A partition moves from where it stands, or from the placement before."""
     stands = {row: roles(elsewhere, row) for row in standing}
     was = [stands.get(row, roles(before, row)) for row in range(ROWS)]
     becomes = [roles(after, row) for row in range(ROWS)]

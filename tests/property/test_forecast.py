@@ -1,4 +1,4 @@
-"""What EXPLAIN and plans say is what applying does: the real controllers, over random catalogs and nodes.
+"""EXPLAIN and plans show what applying does: the real controllers, over random catalogs and nodes.
 
 Small alphabets on purpose: three zones, four nodes, two regions. Each statement is planned first, alone and as
 a part of a script; then it is published, the controllers do their work, and what is stored is compared with
@@ -38,7 +38,7 @@ from tests.fixtures.timer_world import TimerWorld
 NAMES = ("n1", "n2", "n3", "n4")
 ZONES = ("A", "B", "C")
 Roles = dict[str, str]
-"""Who holds a partition, and as what."""
+"""Roles of the nodes that hold a partition."""
 
 zone_names = st.sampled_from(ZONES)
 options = st.lists(
@@ -153,7 +153,7 @@ class PlannedWorld:
             assert flows == moves, asked
 
     async def run(self, texts: Sequence[str]) -> None:
-        """Those of the statements that stand, one after the other."""
+        """Run those of the statements that are valid, one after the other."""
         live = (await self.snapshot()).topology
         planned, catalog = [], self.catalog
         for text in texts:
@@ -188,7 +188,7 @@ class PlannedWorld:
         assert written or not nodes, "no zone is written"
 
     async def targets(self) -> dict[ZoneId, list[Roles]]:
-        """What is stored of each zone that is placed."""
+        """Stored targets of each zone that is placed."""
         found = {}
         for item in (await self.store.range(self.keyspace.pointers)).items:
             zone_id = ZoneId(int(item.key.removeprefix(self.keyspace.pointers)))
@@ -222,7 +222,7 @@ def roles_of(held: Assignments) -> Roles:
 
 
 def moves_of(before: list[Roles], after: list[Roles]) -> Counter[tuple[str, str]]:
-    """By plain sets; a zone that is not there has no replica."""
+    """Moves by plain sets; a zone that does not exist has no replica."""
     found = Counter[tuple[str, str]]()
     for old, new in zip_longest(before, after, fillvalue={}):
         losers, gainers = sorted(old.keys() - new.keys()), sorted(new.keys() - old.keys())

@@ -51,7 +51,7 @@ NUMBERS = st.integers(0, PARTITIONS - 1)
 
 @dataclass
 class Partition:
-    """Its assignment keys as decisions leave them, and what its members say."""
+    """Partition with its assignment keys as decisions leave them, and its members' reports."""
 
     number: int
     revision: int = 1

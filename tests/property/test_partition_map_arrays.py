@@ -166,7 +166,7 @@ def test_damaged_bytes_are_refused(data: st.DataObject) -> None:
 
 @given(st.data())
 def test_wrong_bytes_under_a_right_checksum_are_refused(data: st.DataObject) -> None:
-    """Nothing but DamagedMapError comes out, and no map that differs from what its header says."""
+    """DamagedMapError alone is raised, and no map that differs from its header is decoded."""
     good = bytearray(encode_map(HEADER, FULL))[: -CHECKSUM.size]
     at = data.draw(st.integers(6, len(good) - 1))
     good[at] ^= data.draw(st.integers(1, 255))

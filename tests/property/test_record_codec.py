@@ -139,7 +139,7 @@ def _mutated(chance: random.Random, document: Any) -> bytes:
 
 
 def _fuzz(chance: random.Random, values: int) -> tuple[int, int]:
-    """How many values were read, and how many not. Any other exception ends the test."""
+    """Numbers of values that were read, and that were not. Any other exception ends the test."""
     documents = [(name, json.loads(value)) for name, value in golden()]
     read = refused = 0
     for _ in range(values):

@@ -38,7 +38,7 @@ copies = st.builds(
 
 
 class Twist(Enum):
-    """What is otherwise than in a settled partition."""
+    """Difference from a settled partition."""
 
     NOTHING = 0
     REPORT = 1

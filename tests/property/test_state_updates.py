@@ -63,7 +63,7 @@ class UpdateWorld:
         self.append(Trigger.NODE_JOINED, name, order)
 
     def restart(self, name: str) -> None:
-        """Its numbers begin anew, and what it had is owned."""
+        """Restart a server: its numbers begin anew, and its copies are owned."""
         del self.workers[name]
         self.append(Trigger.NODE_FAILED, name)
         self.copies[name] = dict.fromkeys(range(ZONE.partitions), CopyState.OWNING)
@@ -216,7 +216,7 @@ def _copies(message: Message) -> list[CopyReport]:
 
 
 def _changes_on_a_wrong_base(patch: pytest.MonkeyPatch) -> None:
-    """Whatever the map is that they are of."""
+    """Mutant: changes are applied to any map, not only to the one that they are of."""
 
     def with_update(self: HeldMaps, message: FullMessage) -> Any:
         maps = dict(self.maps)

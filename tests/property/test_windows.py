@@ -24,7 +24,7 @@ moments = st.integers(0, 2 * WEEK * MINUTE_MS)
 
 
 def open_minutes(window: Window) -> set[int]:
-    """Of the week, the dumb way."""
+    """Open minutes of the week, the simple way."""
     found = set()
     for day in window.days or range(7):
         minute = window.start

@@ -1,4 +1,4 @@
-"""How a row is shown: decided by what its test runs.
+"""Levels at which a row is shown, decided by what its test runs.
 
 - ``process``: what ``zonectl`` runs (``PROCESSES``): servers, members of groups, store servers, Spark.
 - ``core``: shipped code in the test's process, one decision or a whole controller; at most its metastore or its

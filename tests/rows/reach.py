@@ -1,4 +1,5 @@
-"""What a test runs, as far as names tell: through the fixtures and helpers of the tests, up to the product."""
+"""Reach of a test, as far as names show it: through the fixtures and helpers of the tests, up to the
+product."""
 
 from __future__ import annotations
 
@@ -10,7 +11,8 @@ from tests.rows.sources import Source, Sources
 Name = tuple[str, str]
 """Module, and name in it."""
 PROGRAMS = ("app.cli",)
-"""What command lines of the tests name, beside modules of theirs: ``(<program>, "main")`` stands for it."""
+"""Programs that command lines of the tests name, beside test modules: ``(<program>, "main")`` stands for
+one."""
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 
@@ -34,7 +36,7 @@ class Reach:
         return frozenset(reached)
 
     def _behind(self, name: Name) -> frozenset[Name]:
-        """What the definition of ``name`` names itself; nothing for names of the product."""
+        """Names in the definition of ``name``; none for names of the product."""
         if name not in self._named:
             source = self._sources.get(name[0])
             names: Iterator[Name] = iter(())

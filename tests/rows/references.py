@@ -25,7 +25,7 @@ SCENARIO = re.compile(r"(?<![\w-])[SZ]\d{3}(?!\w)")
 
 
 def known_ids() -> frozenset[str]:
-    """Of ``docs/requirements.csv``, and the cases of ``tests/data``."""
+    """Ids of ``docs/requirements.csv``, and of the cases of ``tests/data``."""
     cases = [
         json.loads(line)["id"]
         for name in ("rebalance_scenarios", "zone_statements")

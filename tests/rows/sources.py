@@ -132,7 +132,7 @@ def _is_left_out(decorator: ast.expr) -> bool:
 
 
 def _rows(expressions: Iterable[ast.expr]) -> Iterator[str]:
-    """Those of markers in decorators, ``marks=`` of parameters and ``pytestmark`` alike.
+    """Rows of markers in decorators, ``marks=`` of parameters and ``pytestmark`` alike.
 
     ValueError: it has more than ids, or one that is no literal, and cannot be read without running it."""
     for expression in expressions:

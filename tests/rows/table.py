@@ -76,7 +76,7 @@ def _order(claim: Claim) -> tuple[int, str]:
 
 
 def problems(coverage: Coverage) -> Iterator[str]:
-    """What must not be, one line each, with the place and what is accepted."""
+    """Yield the problems, one line each, with the place and what is accepted."""
     known, not_built = coverage.requirements, coverage.not_built
     for row, claims in coverage.shown.items():
         if row not in known:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from app.configuration.settings import Settings
-from app.diagnosis.whereabouts import read_place
+from app.diagnosis.examined_installation import read_installation
 
 PORTS = {"v": 1, "api": 7000, "https": 7443, "etcd_client": 7379, "etcd_peer": 7380}
 
@@ -26,7 +26,7 @@ def test_the_api_is_where_it_runs_or_would(url: str | None, host: str, api: str,
     (tmp_path / "state.json").write_text(json.dumps(PORTS))
     if url is not None:
         (tmp_path / "run.json").write_text(json.dumps({"url": url}))
-    assert read_place(tmp_path, Settings(host=host)).listening == {
+    assert read_installation(tmp_path, Settings(host=host)).listening == {
         "API over HTTP": f"{api}:7000",
         "API over HTTPS": f"{api}:7443",
         "etcd": "127.0.0.1:7379",

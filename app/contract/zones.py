@@ -20,12 +20,21 @@ from rebalance.ports.placement import Engine
 
 MemberStateName = Annotated[str, OneOf(MemberState, Cause.NODE_DOWN.value, less=MemberState.NONE)]
 RoleName = Annotated[str, OneOf(MemberRole)]
-
-
-Since = Annotated[
-    str | None,
-    About("start of the current state as seen by this server, UTC; null: not known"),
+IdOfZone = Annotated[int, Named("given once, never used again", "ZONE_ID")]
+NameOfZone = Annotated[str, Named("name of the zone", "ZONE_NAME")]
+PartitionNumber = Annotated[int, Named("from 0", "PARTITION_ID")]
+NodeName = Annotated[str, Named("name of the node", "NODE_NAME")]
+LocalStateName = Annotated[str, OneOf(LocalState), Named("as its node and its group tell", "PARTITION_STATE")]
+Term = Annotated[int, Named("of the primary, grows with each change of it", "TERM", kind="bigint")]
+MapVersion = Annotated[
+    str,
+    Named("major.minor: counts joins and leaves of nodes, then changes of primaries", "TOPOLOGY_VERSION"),
 ]
+MapSequence = Annotated[int, Named("grows with every published change", "UPDATE_SEQUENCE", kind="bigint")]
+
+
+SINCE = "start of the current state as seen by this server, UTC; null: not known"
+Since = Annotated[str | None, About(SINCE)]
 
 
 class AsOf(TypedDict):
@@ -45,12 +54,17 @@ class Roles(TypedDict):
 class MirrorBody(TypedDict):
     """A learner's copy."""
 
-    state: MemberStateName
-    client_url: Annotated[str, About("where it may be read while it is RUNNING")]
+    state: Annotated[MemberStateName, Named("NOT_STARTED: its node has not begun it", "STATE")]
+    client_url: Annotated[str, Named("where it may be read while it is RUNNING", "CLIENT_URL")]
     safe_revision: Annotated[
-        int, About("it may be read up to this revision of its group at least; rounded down")
+        int,
+        Named(
+            "it may be read up to this revision of its group at least; rounded down",
+            "SAFE_REVISION",
+            kind="bigint",
+        ),
     ]
-    reason: Annotated[str, About("what it waits for, or why it failed")]
+    reason: Annotated[str, Named("what it waits for, or why it failed", "REASON")]
 
 
 class Member(TypedDict):
@@ -67,28 +81,35 @@ class StoreCopy(TypedDict):
     """A copy of a partition of a store zone."""
 
     node: str
-    state: Annotated[str, OneOf(LocalState)]
+    state: LocalStateName
     leads: bool
 
 
 class MappedCopy(TypedDict):
-    state: Annotated[str, OneOf(CopyState)]
-    counter: Annotated[int, About("how far its log is applied; sampled, so copies differ while updates come")]
-    size_bytes: Annotated[int, About("two significant bits, rounded up")]
+    state: Annotated[str, Named("as its node reports it", "PARTITION_STATE"), OneOf(CopyState)]
+    counter: Annotated[
+        int,
+        Named(
+            "how far its log is applied; sampled, so copies differ while updates come",
+            "UPDATE_COUNTER",
+            kind="bigint",
+        ),
+    ]
+    size_bytes: Annotated[int, Named("two significant bits, rounded up", "SIZE_BYTES", kind="bigint")]
 
 
 class MappedPartition(TypedDict):
     partition: int
     primary: Annotated[str | None, About("node that leads; null: not known")]
-    term: int
+    term: Term
     copies: Annotated[dict[str, MappedCopy], About("by node")]
 
 
 class PartitionMap(TypedDict):
     zone: str
     zone_id: int
-    version: Annotated[str, About("major.minor: counts joins and leaves of nodes, then changes of primaries")]
-    sequence: Annotated[int, About("grows with every published change")]
+    version: MapVersion
+    sequence: MapSequence
     coordinator: Annotated[str, About("the controller that merged it")]
     partitions: list[MappedPartition]
 
@@ -140,13 +161,75 @@ class FailureBody(TypedDict):
 
 
 class PartitionName(TypedDict):
-    zone_id: Annotated[int, Named("given once, never used again", "ZONE_ID")]
-    zone: Annotated[str, Named("name of the zone", "ZONE_NAME")]
-    partition: Annotated[int, Named("from 0", "PARTITION_ID")]
+    zone_id: IdOfZone
+    zone: NameOfZone
+    partition: PartitionNumber
 
 
 class FailureRow(PartitionName, FailureBody):
     """Failure in the list of all partitions' failures."""
+
+
+class PartitionState(PartitionName):
+    """State of a partition as a whole."""
+
+    state: Annotated[str, Named("READ_ONLY and UNAVAILABLE: it takes no writes", "PARTITION_STATE")]
+    since: Annotated[int | None, Named(SINCE, "STATE_SINCE", kind="timestamp(3)")]
+
+
+class PlacedPartition(TypedDict):
+    """Partition on a node, which is named first."""
+
+    node: NodeName
+    zone: NameOfZone
+    zone_id: IdOfZone
+    partition: PartitionNumber
+
+
+class LocalCopy(PlacedPartition):
+    state: LocalStateName
+    estimated_rows: Annotated[int | None, Named("null: not reported", "ESTIMATED_ROWS", kind="bigint")]
+
+
+class LearnerRow(PlacedPartition, MirrorBody):
+    """Mirror that is kept or asked for."""
+
+
+class PartitionOnNode(PartitionName):
+    node: NodeName
+
+
+class AssignmentRow(PartitionOnNode):
+    """Node that a partition's stable, pending, planned or newest target names."""
+
+    role: Annotated[str, Named("VOTER or LEARNER, in the first of these that names the node", "ROLE")]
+    position: Annotated[int, Named("preference, from 1", "POSITION")]
+    is_stable: Annotated[bool, Named("the assignment in force names the node", "IS_STABLE")]
+    is_pending: Annotated[bool, Named("the one that is being made names it", "IS_PENDING")]
+    is_planned: Annotated[bool, Named("the one that follows names it", "IS_PLANNED")]
+    is_target: Annotated[bool, Named("the newest placement names it", "IS_TARGET")]
+    is_leader: Annotated[bool, Named("it leads now", "IS_LEADER")]
+
+
+class AffinityRow(PartitionName):
+    """Ideal against effective assignment."""
+
+    ideal: Annotated[str, Named("nodes that the newest placement wants, the preferred primary first", "IDEAL")]
+    effective: Annotated[
+        str, Named("nodes that serve, the primary first; empty: none takes writes", "EFFECTIVE")
+    ]
+    preferred_primary: Annotated[str | None, Named("the first of the ideal that lives", "PREFERRED_PRIMARY")]
+    primary_node: Annotated[str | None, Named("node that leads now", "PRIMARY_NODE")]
+    is_ideal: Annotated[bool, Named("both are the same, and the first leads", "IS_IDEAL")]
+
+
+class MappedCopyRow(PartitionOnNode, MappedCopy):
+    """Copy in the published map of its zone."""
+
+    term: Term
+    is_primary: Annotated[bool, Named("the node leads", "IS_PRIMARY")]
+    version: MapVersion
+    sequence: MapSequence
 
 
 class PartitionDetail(PartitionBody):

@@ -13,7 +13,16 @@ from app.contract.audit import AuditBody
 from app.contract.health import AlertBody
 from app.contract.nodes import NodeBody
 from app.contract.operations import RememberedOperation
-from app.contract.zones import FailureRow, ZoneBody
+from app.contract.zones import (
+    AffinityRow,
+    AssignmentRow,
+    FailureRow,
+    LearnerRow,
+    LocalCopy,
+    MappedCopyRow,
+    PartitionState,
+    ZoneBody,
+)
 from app.requests.request_audit import audit_facts
 from app.sql.statements.results import BIGINT, BOOLEAN, INTEGER, JSON, TIMESTAMP, VARCHAR
 from app.sql.views.view_registry import (
@@ -24,6 +33,7 @@ from app.sql.views.view_registry import (
     SQL_QUERIES,
     STORE_COPIES,
     Row,
+    large_view,
     view,
     view_of,
 )
@@ -37,16 +47,16 @@ from app.sql.views.view_rows import (
     STORE_COPY_COLUMNS,
     USER_COLUMNS,
     USERS,
-    affinity_rows,
-    assignment_rows,
+    affinity,
+    assignments,
     exchange_rows,
     failures,
-    global_state_rows,
     grant_rows,
-    learner_rows,
-    local_state_rows,
+    learners,
+    local_copies,
+    mapped_copies,
     operation_rows,
-    partition_map_rows,
+    partition_states,
     remembered_operations,
     role_rows,
     store_copy_rows,
@@ -122,73 +132,13 @@ SYSTEM_VIEWS = (
         },
         _tables,
     ),
-    view(
-        "GLOBAL_ZONE_PARTITION_STATES",
-        {**_ZONE, "PARTITION_ID": INTEGER, "PARTITION_STATE": VARCHAR, "STATE_SINCE": TIMESTAMP},
-        global_state_rows,
-    ),
-    view(
-        "LOCAL_ZONE_PARTITION_STATES",
-        {
-            "NODE_NAME": VARCHAR,
-            "ZONE_NAME": VARCHAR,
-            "ZONE_ID": INTEGER,
-            "PARTITION_ID": INTEGER,
-            "PARTITION_STATE": VARCHAR,
-            "ESTIMATED_ROWS": BIGINT,
-        },
-        local_state_rows,
-    ),
-    view(
-        "LEARNERS",
-        {
-            "NODE_NAME": VARCHAR,
-            "ZONE_NAME": VARCHAR,
-            "ZONE_ID": INTEGER,
-            "PARTITION_ID": INTEGER,
-            **dict.fromkeys(("STATE", "CLIENT_URL"), VARCHAR),
-            "SAFE_REVISION": BIGINT,
-            "REASON": VARCHAR,
-        },
-        learner_rows,
-    ),
+    large_view("GLOBAL_ZONE_PARTITION_STATES", PartitionState, partition_states),
+    large_view("LOCAL_ZONE_PARTITION_STATES", LocalCopy, local_copies),
+    view_of("LEARNERS", LearnerRow, learners),
     view_of("NODES", NodeBody, lambda snapshot: snapshot.views.node_facts()),
-    view(
-        "ASSIGNMENTS",
-        {
-            **_ZONE,
-            "PARTITION_ID": INTEGER,
-            "NODE_NAME": VARCHAR,
-            "ROLE": VARCHAR,
-            "POSITION": INTEGER,
-            **dict.fromkeys(("IS_STABLE", "IS_PENDING", "IS_PLANNED", "IS_TARGET", "IS_LEADER"), BOOLEAN),
-        },
-        assignment_rows,
-    ),
-    view(
-        "AFFINITY",
-        {
-            **_ZONE,
-            "PARTITION_ID": INTEGER,
-            **dict.fromkeys(("IDEAL", "EFFECTIVE", "PREFERRED_PRIMARY", "PRIMARY_NODE"), VARCHAR),
-            "IS_IDEAL": BOOLEAN,
-        },
-        affinity_rows,
-    ),
-    view(
-        "PARTITION_MAP",
-        {
-            **_ZONE,
-            "PARTITION_ID": INTEGER,
-            "NODE_NAME": VARCHAR,
-            "PARTITION_STATE": VARCHAR,
-            **dict.fromkeys(("UPDATE_COUNTER", "SIZE_BYTES", "TERM"), BIGINT),
-            "IS_PRIMARY": BOOLEAN,
-            "TOPOLOGY_VERSION": VARCHAR,
-            "UPDATE_SEQUENCE": BIGINT,
-        },
-        partition_map_rows,
-    ),
+    large_view("ASSIGNMENTS", AssignmentRow, assignments),
+    large_view("AFFINITY", AffinityRow, affinity),
+    large_view("PARTITION_MAP", MappedCopyRow, mapped_copies),
     view_of("FAILURES", FailureRow, failures),
     view(
         "OPERATIONS",

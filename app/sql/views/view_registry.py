@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from operator import itemgetter
 from typing import Any
 
 import pyarrow as pa
@@ -86,17 +87,27 @@ def view(
 
 def view_of(name: str, row: type, facts: Callable[[SystemSnapshot], Iterable[Facts]]) -> SystemView:
     """The columns of ``row`` that SQL shows."""
-    columns = sql_columns(row)
-    answer = tuple(
-        AnswerColumn(sql, ResultType(one.sql_kind), one.about.text, one.about.sums)
-        for sql, one in columns.items()
-    )
-    shown = tuple(columns.values())
+    shown = tuple(sql_columns(row).values())
 
     def rows(snapshot: SystemSnapshot) -> Iterator[Row]:
         return (tuple(column.cell(one) for column in shown) for one in facts(snapshot))
 
-    return SystemView(name, answer, rows)
+    return SystemView(name, _answer_columns(row), rows)
+
+
+def large_view(
+    name: str, row: type, bodies: Callable[[SystemSnapshot], Iterable[Mapping[str, Any]]]
+) -> SystemView:
+    """A view of many rows, whose values are given by field as SQL shows them: nothing is looked at again."""
+    cells = itemgetter(*(column.name for column in sql_columns(row).values()))
+    return SystemView(name, _answer_columns(row), lambda snapshot: map(cells, bodies(snapshot)))
+
+
+def _answer_columns(row: type) -> tuple[AnswerColumn, ...]:
+    return tuple(
+        AnswerColumn(sql, ResultType(one.sql_kind), one.about.text, one.about.sums)
+        for sql, one in sql_columns(row).items()
+    )
 
 
 def arrow_stream(columns: tuple[AnswerColumn, ...], rows: Iterable[Row]) -> bytes:

@@ -9,13 +9,21 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from app.contract.columns import Facts
 from app.contract.recovery import UNKNOWN
-from app.contract.zones import Progress
+from app.contract.zones import (
+    AffinityRow,
+    AssignmentRow,
+    LocalCopy,
+    MappedCopyRow,
+    PartitionName,
+    PartitionState,
+    Progress,
+)
 from app.sql.statements.results import BIGINT, BOOLEAN, INTEGER, JSON, TIMESTAMP, VARCHAR
 from app.sql.views.view_registry import ZONE_ID, Row
 from app.sql.views.view_snapshot import SystemSnapshot
-from app.views.mirror_freshness import shown_state
 from app.views.operation_views import OperationFilter, OperationViews
-from app.views.partition_map import partition_map_of
+from app.views.partition_map import mapped_partitions, partition_map_of
+from app.views.mirror_freshness import shown_state
 from catalog.core.authorisation import Principal
 from catalog.core.zone import ZoneId, ZoneIntent
 from rebalance.core.assignments.assignment import Assignments, nodes_of
@@ -34,7 +42,6 @@ from rebalance.core.moves.partition_state import (
 )
 from rebalance.core.operations.operation import Operation, operation_id
 from rebalance.core.partition_maps.partition_map import effective, preferred_primary
-from rebalance.kernels.partition_map import STATE_NAMES
 from rebalance.store.core.exchange_record import EventName, ExchangeRecord, PhaseTime, decode_exchange
 
 
@@ -46,84 +53,75 @@ def whole_state(
     return shown_state(partition, state, snapshot.since_ms(partition), snapshot.silence)
 
 
-def global_state_rows(snapshot: SystemSnapshot) -> Iterator[Row]:
+def _partitions(snapshot: SystemSnapshot) -> Iterator[tuple[PartitionName, PartitionView]]:
     for zone in snapshot.catalog.zones:
         for number, seen in snapshot.partitions(zone):
-            partition = PartitionId(zone.zone_id, number)
-            yield zone.zone_id, zone.name, number, *whole_state(partition, seen, snapshot)
+            yield {"zone_id": zone.zone_id, "zone": zone.name, "partition": number}, seen
 
 
-def local_state_rows(snapshot: SystemSnapshot) -> Iterator[Row]:
-    """ESTIMATED_ROWS is NULL: members do not report it."""
-    for zone in snapshot.catalog.zones:
-        for number, seen in snapshot.partitions(zone):
-            for node in sorted(copies_of(seen, snapshot.alive)):
-                state = local_state(seen, node, snapshot.alive).value if snapshot.silence is None else UNKNOWN
-                yield node, zone.name, zone.zone_id, number, state, None
+def partition_states(snapshot: SystemSnapshot) -> Iterator[PartitionState]:
+    for place, seen in _partitions(snapshot):
+        partition = PartitionId(ZoneId(place["zone_id"]), place["partition"])
+        state, since_ms = whole_state(partition, seen, snapshot)
+        yield {**place, "state": state, "since": since_ms}
 
 
-def learner_rows(snapshot: SystemSnapshot) -> Iterator[Row]:
-    """One row for each mirror that is kept or asked for. SAFE_REVISION is rounded down; STATE is NODE_DOWN
-    where the node is; REASON says what the learner waits for."""
-    for zone in snapshot.catalog.zones:
-        for number, seen in snapshot.partitions(zone):
-            named = {node for placed in (seen.stable, seen.pending) if placed for node in placed.learners}
-            kept = {node: member.mirror for node, member in seen.members.items() if member.mirror is not None}
-            for node in sorted(named | kept.keys()):
-                mirror = kept.get(node)
-                state = mirror.state.value if mirror is not None else "NOT_STARTED"
-                yield (
-                    node,
-                    zone.name,
-                    zone.zone_id,
-                    number,
-                    state if node in snapshot.alive else Cause.NODE_DOWN.value,
-                    mirror.client_url if mirror is not None else None,
-                    mirror.safe_revision if mirror is not None else None,
-                    mirror.reason if mirror is not None else "",
-                )
+def local_copies(snapshot: SystemSnapshot) -> Iterator[LocalCopy]:
+    for place, seen in _partitions(snapshot):
+        for node in sorted(copies_of(seen, snapshot.alive)):
+            state = local_state(seen, node, snapshot.alive).value if snapshot.silence is None else UNKNOWN
+            yield {**place, "node": node, "state": state, "estimated_rows": None}
 
 
-def assignment_rows(snapshot: SystemSnapshot) -> Iterator[Row]:
-    """One row for each node that a partition's stable, pending, planned or newest target names."""
-    for zone in snapshot.catalog.zones:
-        for number, seen in snapshot.partitions(zone):
-            for row in _assignments_of(seen, snapshot.alive):
-                yield zone.zone_id, zone.name, number, *row
+def learners(snapshot: SystemSnapshot) -> Iterator[Facts]:
+    """One row for each mirror that is kept or asked for."""
+    for place, seen in _partitions(snapshot):
+        named = {node for placed in (seen.stable, seen.pending) if placed for node in placed.learners}
+        kept = {node: member.mirror for node, member in seen.members.items() if member.mirror is not None}
+        for node in sorted(named | kept.keys()):
+            absent = {} if node in kept else {"state": "NOT_STARTED", "reason": ""}
+            stopped = {} if node in snapshot.alive else {"state": Cause.NODE_DOWN.value}
+            yield Facts(kept.get(node), {**place, "node": node, **absent, **stopped})
 
 
-def _assignments_of(seen: PartitionView, alive: frozenset[str]) -> Iterator[Row]:
-    """ROLE and POSITION are those of the first of stable, pending, planned and target that names the node."""
-    known = (seen.stable, seen.pending, seen.planned, seen.target)
-    placed = {node: _role(known, node) for node in nodes_of(*known)}
-    leader = seen.leader(alive)
-    for node in sorted(placed, key=lambda name: (placed[name][1], name)):
-        role, position = placed[node]
-        named = (assignments is not None and node in assignments.nodes for assignments in known)
-        yield node, role, position, *named, node == leader
+def assignments(snapshot: SystemSnapshot) -> Iterator[AssignmentRow]:
+    for place, seen in _partitions(snapshot):
+        known = (seen.stable, seen.pending, seen.planned, seen.target)
+        stable, pending, planned, target = map(nodes_of, known)
+        placed = {node: _role(known, node) for node in stable | pending | planned | target}
+        leader = seen.leader(snapshot.alive)
+        for node in sorted(placed, key=lambda name: (placed[name][1], name)):
+            role, position = placed[node]
+            yield {
+                **place,
+                "node": node,
+                "role": role,
+                "position": position,
+                "is_stable": node in stable,
+                "is_pending": node in pending,
+                "is_planned": node in planned,
+                "is_target": node in target,
+                "is_leader": node == leader,
+            }
 
 
-def affinity_rows(snapshot: SystemSnapshot) -> Iterator[Row]:
-    """Ideal against effective assignment; that is empty while no writes are taken. PRIMARY_NODE leads now."""
-    for zone in snapshot.catalog.zones:
-        for number, seen in snapshot.partitions(zone):
-            if seen.target is None:
-                continue
-            peers, learners = seen.target.peers, seen.target.learners
-            leader = seen.leader(snapshot.alive)
-            serves = global_state(seen, snapshot.alive) not in UNSERVED
-            ideal, leading = (*peers, *learners), _leading(seen, peers, snapshot.alive) if serves else ()
-            real = (*leading, *(node for node in learners if node not in leading)) if leading else ()
-            yield (
-                zone.zone_id,
-                zone.name,
-                number,
-                ", ".join(ideal),
-                ", ".join(real),
-                preferred_primary(seen.target.peers, snapshot.alive),
-                leader or None,
-                ideal == real and leader == ideal[0],
-            )
+def affinity(snapshot: SystemSnapshot) -> Iterator[AffinityRow]:
+    for place, seen in _partitions(snapshot):
+        if seen.target is None:
+            continue
+        peers, learners = seen.target.peers, seen.target.learners
+        leader = seen.leader(snapshot.alive)
+        serves = global_state(seen, snapshot.alive) not in UNSERVED
+        ideal, leading = (*peers, *learners), _leading(seen, peers, snapshot.alive) if serves else ()
+        real = (*leading, *(node for node in learners if node not in leading)) if leading else ()
+        yield {
+            **place,
+            "ideal": ", ".join(ideal),
+            "effective": ", ".join(real),
+            "preferred_primary": preferred_primary(seen.target.peers, snapshot.alive),
+            "primary_node": leader or None,
+            "is_ideal": ideal == real and leader == ideal[0],
+        }
 
 
 def _leading(view: PartitionView, peers: Sequence[str], alive: frozenset[str]) -> Sequence[str]:
@@ -135,7 +133,7 @@ def _leading(view: PartitionView, peers: Sequence[str], alive: frozenset[str]) -
     return effective(peers, {node: state for node, state in copies if not is_learner(view, node)})
 
 
-def partition_map_rows(snapshot: SystemSnapshot) -> Iterator[Row]:
+def mapped_copies(snapshot: SystemSnapshot) -> Iterator[MappedCopyRow]:
     """One row for each copy of the published maps; a zone without one has none."""
     for zone in snapshot.catalog.zones:
         snapshot.checkpoint()
@@ -143,22 +141,20 @@ def partition_map_rows(snapshot: SystemSnapshot) -> Iterator[Row]:
         published = partition_map_of(keys, snapshot.keyspace, ownership, zone.zone_id)
         if published is None:
             continue
-        pointer, full = published.pointer, published.full
-        shared = str(pointer.version), pointer.sequence
-        for index, number in enumerate(full.owners_of_copies.tolist()):
-            node = int(full.nodes[index])
-            yield (
-                zone.zone_id,
-                zone.name,
-                number,
-                full.names[node],
-                STATE_NAMES[full.states[index]],
-                int(full.counters[index]),
-                int(full.sizes[index]),
-                int(full.terms[number]),
-                node == full.leaders[number],
-                *shared,
-            )
+        version, sequence = str(published.pointer.version), published.pointer.sequence
+        for mapped in mapped_partitions(published.full):
+            for node, copy in mapped["copies"].items():
+                yield {
+                    "zone_id": zone.zone_id,
+                    "zone": zone.name,
+                    "partition": mapped["partition"],
+                    "node": node,
+                    **copy,
+                    "term": mapped["term"],
+                    "is_primary": node == mapped["primary"],
+                    "version": version,
+                    "sequence": sequence,
+                }
 
 
 def failures(snapshot: SystemSnapshot) -> Iterator[Facts]:

@@ -31,13 +31,14 @@ def number_column(field: str, title: str) -> dict[str, Any]:
     }
 
 
-def grid_columns(row: type, *names: str) -> list[dict[str, Any]]:
-    """Return columns for the fields of a row that are named; numbers are on the right."""
+def grid_columns(row: type, *names: str, **flex: int) -> list[dict[str, Any]]:
+    """Return columns for the fields of a row that are named; numbers are on the right. ``flex``: shares of the
+    width that are not 1."""
     columns = columns_of(row)
     return [
         number_column(name, columns[name].title)
         if columns[name].is_number
-        else text_column(name, columns[name].title)
+        else text_column(name, columns[name].title, flex.get(name, 1))
         for name in names
     ]
 

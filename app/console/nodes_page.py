@@ -91,8 +91,7 @@ COLUMNS = [
     number_column("joining", "Joining"),
     number_column("troubled", "Unhealthy"),
     number_column("filled", "Used %"),
-    *grid_columns(NodeBody, "member_limit", "weight", "failure_domain", "profiles"),
-    {**grid_columns(NodeBody, "attributes")[0], "flex": 3},
+    *grid_columns(NodeBody, "member_limit", "weight", "failure_domain", "profiles", "attributes", attributes=3),
 ]
 DRAIN = PageAction(
     "Drain",

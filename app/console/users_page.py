@@ -15,7 +15,7 @@ from app.console.controls import button, choice_field, confirm, password_field, 
 from app.console.feed import Topic
 from app.console.fragments import render
 from app.console.frame import PageFrame, console_page, page_frame
-from app.console.grids import number_column, pick_grid, plain_grid, show_rows, text_column
+from app.console.grids import grid_columns, grid_row, pick_grid, plain_grid, show_rows, text_column
 from app.console.login_grids import LoginGrids
 from app.console.principal_forms import (
     GRANT_FORMS,
@@ -29,27 +29,22 @@ from app.console.principal_forms import (
     target_text,
 )
 from app.console.shared import Site
-from app.sql.views.view_rows import grant_rows, role_rows, user_rows
+from app.contract.columns import body_of
+from app.contract.logins import GrantRow, RoleRow, UserRow
+from app.sql.views.view_rows import grants, roles, users
 from catalog.core.snapshot import CatalogSnapshot
 
 USER_COLUMNS = [
-    text_column("name", "User"),
-    text_column("source", "Source"),
+    *grid_columns(UserRow, "name", "source"),
     text_column("login", "Login"),
-    text_column("password", "Password"),
-    text_column("roles", "Roles", flex=2),
-    number_column("changed", "Changed in version"),
+    *grid_columns(UserRow, "password", "roles", "changed", roles=2),
 ]
 ROLE_COLUMNS = [
-    text_column("name", "Role"),
+    *grid_columns(RoleRow, "name"),
     text_column("kind", "Kind"),
-    text_column("members", "Members", flex=3),
+    *grid_columns(RoleRow, "members", members=3),
 ]
-GRANT_COLUMNS = [
-    text_column("grantee", "User or role"),
-    text_column("privilege", "Privilege"),
-    text_column("target", "On", flex=2),
-]
+GRANT_COLUMNS = [*grid_columns(GrantRow, "grantee", "privilege"), text_column("target", "On", flex=2)]
 
 
 class _Principals:
@@ -66,12 +61,15 @@ class _Principals:
 
     async def draw(self) -> None:
         snapshot = await self._site.snapshot()
-        show_rows(self._user_grid, [_user_row(*row) for row in user_rows(snapshot)])
-        show_rows(self._role_grid, [_role_row(*row) for row in role_rows(snapshot)])
+        show_rows(self._user_grid, [_user_row(body_of(UserRow, facts)) for facts in users(snapshot)])
+        show_rows(self._role_grid, [_role_row(body_of(RoleRow, facts)) for facts in roles(snapshot)])
         self._grants = {}
-        for grantee, _source, privilege, kind, zone, _zone_id in grant_rows(snapshot):
-            target = target_text(str(kind), zone)
-            values = {FormField.GRANTEE: grantee, FormField.PRIVILEGE: privilege, FormField.TARGET: target}
+        for grant in (body_of(GrantRow, facts) for facts in grants(snapshot)):
+            values = {
+                FormField.GRANTEE: grant["grantee"],
+                FormField.PRIVILEGE: grant["privilege"],
+                FormField.TARGET: target_text(grant["object"], grant["zone"]),
+            }
             self._grants[REVOKE.statement(values)] = values
         rows = [
             {
@@ -124,21 +122,12 @@ def _field(field: FormField, catalog: CatalogSnapshot) -> Any:
     return choice_field(field.value, choices(field, catalog), None, width="wide")
 
 
-def _user_row(
-    name: str, source: str, is_active: bool, has_password: bool, roles: str, _created: int, changed: int
-) -> dict[str, Any]:
-    return {
-        "name": name,
-        "source": source,
-        "login": "allowed" if is_active else "forbidden",
-        "password": "yes" if has_password else "no",
-        "roles": roles,
-        "changed": changed,
-    }
+def _user_row(user: UserRow) -> dict[str, Any]:
+    return {**grid_row(UserRow, user), "login": "allowed" if user["is_active"] else "forbidden"}
 
 
-def _role_row(name: str, is_ready: bool, members: str, _created: int) -> dict[str, Any]:
-    return {"name": name, "kind": "built in" if is_ready else "own", "members": members}
+def _role_row(one: RoleRow) -> dict[str, Any]:
+    return {**grid_row(RoleRow, one), "kind": "built in" if one["is_ready"] else "own"}
 
 
 def register(site: Site) -> None:

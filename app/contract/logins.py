@@ -1,4 +1,4 @@
-"""Logins, their tokens, and links to the console."""
+"""Users, roles and grants; logins, their tokens, and links to the console."""
 
 from __future__ import annotations
 
@@ -6,7 +6,52 @@ from typing import Annotated
 
 from typing_extensions import TypedDict
 
+from app.contract.columns import Named
 from app.contract.marks import About
+
+
+class UserRow(TypedDict):
+    """Catalog versions say when: SYSTEM.EVENTS has their times."""
+
+    name: Annotated[str, Named("name of the user", "USER_NAME", title="User")]
+    source: Annotated[
+        str,
+        Named("local: the catalog; else the issuer that vouches for the name", "SOURCE", "principal.source"),
+    ]
+    is_active: Annotated[bool, Named("false: the user may do nothing", "IS_ACTIVE")]
+    password: Annotated[bool, Named("it may log in with one", "HAS_PASSWORD")]
+    roles: Annotated[list[str], Named("that it is a member of", "ROLES")]
+    created: Annotated[
+        int, Named("catalog version that made it", "CREATED_VERSION", "principal.version", "bigint")
+    ]
+    changed: Annotated[
+        int,
+        Named(
+            "catalog version that changed its password or state last",
+            "CHANGED_VERSION",
+            "changed_version",
+            "bigint",
+            "Changed in version",
+        ),
+    ]
+
+
+class RoleRow(TypedDict):
+    name: Annotated[str, Named("name of the role", "ROLE_NAME", title="Role")]
+    is_ready: Annotated[bool, Named("every catalog has it", "IS_READY")]
+    members: Annotated[list[str], Named("those that the caller may see", "MEMBERS")]
+    created_version: Annotated[int, Named("catalog version that made it", "CREATED_VERSION", kind="bigint")]
+
+
+class GrantRow(TypedDict):
+    grantee: Annotated[str, Named("user or role", "GRANTEE", "grantee.name", title="User or role")]
+    source: Annotated[
+        str, Named("role, local, or the issuer that vouches for the name", "GRANTEE_SOURCE", "grantee.source")
+    ]
+    privilege: Annotated[str, Named("as it was granted", "PRIVILEGE")]
+    object: Annotated[str, Named("kind of what it is about", "OBJECT", "object.kind")]
+    zone: Annotated[str | None, Named("where it is about one", "ZONE_NAME")]
+    zone_id: Annotated[int | None, Named("given once, never used again", "ZONE_ID", "object.zone_id")]
 
 
 class WhoAmI(TypedDict):

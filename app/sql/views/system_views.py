@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from app.alerts.shown_alerts import alert_facts
 from app.contract.audit import AuditBody
 from app.contract.health import AlertBody
+from app.contract.logins import GrantRow, RoleRow, UserRow
 from app.contract.nodes import NodeBody
 from app.contract.operations import RememberedOperation
 from app.contract.zones import (
@@ -39,28 +40,25 @@ from app.sql.views.view_registry import (
 )
 from app.sql.views.view_rows import (
     EXCHANGE_COLUMNS,
-    GRANT_COLUMNS,
     GRANTS,
     OF_CALLERS,
-    ROLE_COLUMNS,
     ROLES,
     STORE_COPY_COLUMNS,
-    USER_COLUMNS,
     USERS,
     affinity,
     assignments,
     exchange_rows,
     failures,
-    grant_rows,
+    grants,
     learners,
     local_copies,
     mapped_copies,
     operation_rows,
     partition_states,
     remembered_operations,
-    role_rows,
+    roles,
     store_copy_rows,
-    user_rows,
+    users,
 )
 from app.sql.views.view_snapshot import SystemSnapshot
 
@@ -180,9 +178,9 @@ SYSTEM_VIEWS = (
         _sql_queries,
     ),
     view_of(ALERTS, AlertBody, lambda snapshot: map(alert_facts, snapshot.alerts)),
-    view(USERS, USER_COLUMNS, user_rows),
-    view(ROLES, ROLE_COLUMNS, role_rows),
-    view(GRANTS, GRANT_COLUMNS, grant_rows),
+    view_of(USERS, UserRow, users),
+    view_of(ROLES, RoleRow, roles),
+    view_of(GRANTS, GrantRow, grants),
     view(
         "SNAPSHOT",
         {"CATALOG_VERSION": BIGINT, "METASTORE_REVISION": BIGINT, "TAKEN_AT": TIMESTAMP},

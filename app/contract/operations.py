@@ -8,11 +8,15 @@ from typing_extensions import TypedDict
 
 from app.contract.columns import Moment, Named
 from app.contract.marks import About, OneOf
-from app.contract.zones import AsOf
+from app.contract.zones import AsOf, ChangedZone, ChangeState, IdOfZone
 from rebalance.core.operations.operation import OperationKind, OperationState
 
 KindName = Annotated[str, OneOf(OperationKind)]
 StateName = Annotated[str, OneOf(OperationState)]
+OperationId = Annotated[
+    str, Named("zone id and event revision", "OPERATION_ID", title="Operation", example="3-1834")
+]
+RequestedBy = Annotated[str | None, Named("user who requested it; null: a node joined or left", "REQUESTED_BY")]
 
 
 class PartitionShare(TypedDict):
@@ -51,10 +55,8 @@ class OperationProgress(TypedDict):
 class OperationBody(TypedDict):
     """A change that moves data. Times are UTC."""
 
-    operation_id: Annotated[
-        str, Named("zone id and event revision", "OPERATION_ID", title="Operation", example="3-1834")
-    ]
-    zone_id: Annotated[int, Named("given once, never used again", "ZONE_ID")]
+    operation_id: OperationId
+    zone_id: IdOfZone
     zone: Annotated[str, Named("the zone's name when it began", "ZONE_NAME")]
     kind: Annotated[KindName, Named(sql="KIND")]
     state: Annotated[StateName, Named(sql="STATE")]
@@ -66,7 +68,7 @@ class OperationBody(TypedDict):
             "is_over",
         ),
     ]
-    by: Annotated[str | None, Named("user who requested it; null: a node joined or left", "REQUESTED_BY")]
+    by: RequestedBy
     verified: Annotated[bool, Named("false: the name is what the client said", "IS_VERIFIED")]
     reason: Annotated[str, Named(sql="REASON")]
     statement: Annotated[str | None, Named("SQL that began it", "STATEMENT")]
@@ -103,6 +105,22 @@ class OperationBody(TypedDict):
     partitions_to_move: Annotated[
         int, Named("partitions whose assignment changes", "PARTITIONS_TO_MOVE", "moves")
     ]
+
+
+class ChangeEvent(ChangedZone):
+    event_revision: Annotated[
+        int | None, Named("highest of its intent and its data nodes", "EVENT_REVISION", kind="bigint")
+    ]
+
+
+class RunningChange(ChangeEvent, ChangeState):
+    """Change of a zone that is not over, with the operation of its newest target."""
+
+    operation_id: OperationId
+    kind: Annotated[KindName, Named(sql="KIND")]
+    operation_state: Annotated[StateName, Named(sql="OPERATION_STATE", of="state")]
+    by: RequestedBy
+    started: Annotated[Moment, Named(sql="STARTED_AT", of="started_ms")]
 
 
 class WaitingBody(TypedDict):

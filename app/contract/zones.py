@@ -248,10 +248,10 @@ class Partitions(AsOf):
 
 
 class Counts(TypedDict):
-    total: int
-    done: int
-    moving: int
-    waiting: int
+    total: Annotated[int, Named(sql="PARTITIONS")]
+    done: Annotated[int, Named(sql="DONE")]
+    moving: Annotated[int, Named(sql="MOVING")]
+    waiting: Annotated[int, Named(sql="WAITING")]
 
 
 class CauseCount(TypedDict):
@@ -264,15 +264,29 @@ class CopyCounts(TypedDict):
     in_sync: Annotated[int, About("those that have every acknowledged write")]
 
 
-class Progress(TypedDict):
-    zone_id: int
-    zone: str | None
-    catalog_version: int | None
-    state: Literal["CONVERGED", "MOVING"]
+class ChangedZone(TypedDict):
+    zone_id: IdOfZone
+    zone: Annotated[str | None, Named("name of the zone", "ZONE_NAME")]
+    catalog_version: Annotated[
+        int | None, Named("that the zone is on its way to", "CATALOG_VERSION", kind="bigint")
+    ]
+
+
+class ChangeState(TypedDict):
+    state: Annotated[
+        Literal["CONVERGED", "MOVING"],
+        Named("CONVERGED: nothing is left to do; in SQL, WAITING: nothing of it moves", "STATE"),
+    ]
     partitions: Counts
-    causes: list[CauseCount]
-    engine: Annotated[str, OneOf(Engine)] | None
+    causes: Annotated[list[CauseCount], Named("partitions by what they wait for", "CAUSES")]
+    engine: Annotated[
+        Annotated[str, OneOf(Engine)] | None, Named("placed it; null: it is not placed", "ENGINE")
+    ]
     copies: Annotated[CopyCounts | None, About("of a store zone that is placed; null: of any other")]
+
+
+class Progress(ChangedZone, ChangeState):
+    """Progress of a zone's newest change."""
 
 
 class ProgressAnswer(Progress, AsOf):

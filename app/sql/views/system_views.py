@@ -13,7 +13,7 @@ from app.contract.audit import AuditBody
 from app.contract.health import AlertBody
 from app.contract.logins import GrantRow, RoleRow, UserRow
 from app.contract.nodes import NodeBody
-from app.contract.operations import RememberedOperation
+from app.contract.operations import RememberedOperation, RunningChange
 from app.contract.zones import (
     AffinityRow,
     AssignmentRow,
@@ -25,7 +25,7 @@ from app.contract.zones import (
     ZoneBody,
 )
 from app.requests.request_audit import audit_facts
-from app.sql.statements.results import BIGINT, BOOLEAN, INTEGER, JSON, TIMESTAMP, VARCHAR
+from app.sql.statements.results import BIGINT, BOOLEAN, INTEGER, TIMESTAMP, VARCHAR
 from app.sql.views.view_registry import (
     ALERTS,
     AUDIT,
@@ -53,12 +53,12 @@ from app.sql.views.view_rows import (
     learners,
     local_copies,
     mapped_copies,
-    operation_rows,
     partition_states,
     remembered_operations,
     roles,
     store_copy_rows,
     users,
+    zone_changes,
 )
 from app.sql.views.view_snapshot import SystemSnapshot
 
@@ -138,20 +138,7 @@ SYSTEM_VIEWS = (
     large_view("AFFINITY", AffinityRow, affinity),
     large_view("PARTITION_MAP", MappedCopyRow, mapped_copies),
     view_of("FAILURES", FailureRow, failures),
-    view(
-        "OPERATIONS",
-        {
-            **_ZONE,
-            "CATALOG_VERSION": BIGINT,
-            "EVENT_REVISION": BIGINT,
-            "STATE": VARCHAR,
-            **dict.fromkeys(("PARTITIONS", "DONE", "MOVING", "WAITING"), INTEGER),
-            "CAUSES": JSON,
-            **dict.fromkeys(("ENGINE", "OPERATION_ID", "KIND", "OPERATION_STATE", "REQUESTED_BY"), VARCHAR),
-            "STARTED_AT": TIMESTAMP,
-        },
-        operation_rows,
-    ),
+    view_of("OPERATIONS", RunningChange, zone_changes),
     view_of("OPERATION_HISTORY", RememberedOperation, remembered_operations),
     view(EXCHANGES, EXCHANGE_COLUMNS, exchange_rows),
     view(STORE_COPIES, STORE_COPY_COLUMNS, store_copy_rows),

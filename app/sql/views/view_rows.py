@@ -174,15 +174,12 @@ def _role(known: tuple[Assignments | None, ...], node: str) -> tuple[str, int]:
     raise ValueError(f"{node} is in none of the assignments")
 
 
-NOT_PLACED: Row = (None, None, None, None, None)
-
-
-def operation_rows(snapshot: SystemSnapshot) -> Iterator[Row]:
+def zone_changes(snapshot: SystemSnapshot) -> Iterator[Facts]:
     """Rebalances that are not over: of zones that live and of dropped ones that are still cleaned up."""
     for zone in snapshot.catalog.zones:
         snapshot.checkpoint()
         version = snapshot.views.version_of(zone, snapshot.catalog.version)
-        yield from _progress(snapshot, snapshot.views.progress(zone.zone_id, version, zone), zone.name)
+        yield from _changes(snapshot, snapshot.views.progress(zone.zone_id, version, zone), zone.name)
     lives = {zone.zone_id for zone in snapshot.catalog.zones}
     for item in snapshot.keys.below(snapshot.keyspace.intents):
         intent = read(item, ZoneIntent.decode)
@@ -191,7 +188,7 @@ def operation_rows(snapshot: SystemSnapshot) -> Iterator[Row]:
         if intent.dropped and intent.zone.zone_id not in lives:
             snapshot.checkpoint()
             progress = snapshot.views.progress(intent.zone.zone_id, intent.version)
-            yield from _progress(snapshot, progress, intent.zone.name)
+            yield from _changes(snapshot, progress, intent.zone.name)
 
 
 def remembered_operations(snapshot: SystemSnapshot) -> Iterator[Facts]:
@@ -202,41 +199,27 @@ def remembered_operations(snapshot: SystemSnapshot) -> Iterator[Facts]:
         yield views.facts(operation, item, snapshot.taken_at_ms)
 
 
-def _progress(snapshot: SystemSnapshot, progress: Progress, name: str) -> Iterator[Row]:
+def _changes(snapshot: SystemSnapshot, progress: Progress, name: str) -> Iterator[Facts]:
+    """Yield the change of a zone, unless the zone has converged."""
     if progress["state"] == "CONVERGED":
         return
-    counts = progress["partitions"]
-    zone_id = ZoneId(progress["zone_id"])
+    counts, zone_id = progress["partitions"], ZoneId(progress["zone_id"])
     intent = snapshot.keys.get(snapshot.keyspace.intent(zone_id))
     data_nodes = snapshot.keys.get(snapshot.keyspace.data_nodes(zone_id))
     revisions = [item.mod_revision for item in (intent, data_nodes) if item is not None]
-    yield (
-        zone_id,
-        name,
-        progress["catalog_version"],
-        max(revisions, default=None),
-        "MOVING" if counts["moving"] or not counts["waiting"] else "WAITING",
-        counts["total"],
-        counts["done"],
-        counts["moving"],
-        counts["waiting"],
-        json.dumps(progress["causes"], ensure_ascii=False),
-        progress["engine"],
-        *_of_record(snapshot, zone_id),
-    )
+    state = "MOVING" if counts["moving"] or not counts["waiting"] else "WAITING"
+    own = {"zone": name, "event_revision": max(revisions, default=None), "state": state}
+    yield Facts(_operation(snapshot, zone_id), {**progress, **own})
 
 
-def _of_record(snapshot: SystemSnapshot, zone_id: ZoneId) -> Row:
-    """Id, kind, state, who asked and since when, of the operation of the zone's newest target."""
+def _operation(snapshot: SystemSnapshot, zone_id: ZoneId) -> Operation | None:
+    """The operation of the zone's newest target."""
     pointer = read(snapshot.keys.get(snapshot.keyspace.target_pointer(zone_id)), TargetPointer.decode)
     if not isinstance(pointer, TargetPointer):
-        return NOT_PLACED
+        return None
     name = operation_id(zone_id, pointer.event_revision)
     operation = read(snapshot.keys.get(snapshot.keyspace.operation(name)), Operation.decode)
-    if not isinstance(operation, Operation):
-        return NOT_PLACED
-    state, by = operation.state.value, operation.by or None
-    return operation.operation_id, operation.kind.value, state, by, operation.started_ms
+    return operation if isinstance(operation, Operation) else None
 
 
 EXCHANGE_COLUMNS = {

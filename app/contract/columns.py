@@ -145,16 +145,18 @@ class RowColumn:
         return self.about.none if value is None else ", ".join(value) if isinstance(value, list) else str(value)
 
     def _value(self, facts: Facts) -> Any:
-        """An empty text is none, where there may be none."""
+        """An empty text or tuple is none, where there may be none."""
         if self.name in facts.values:
             value = facts.values[self.name]
         else:
             value = None if facts.record is None else self.get(facts.record)
         if isinstance(value, Enum):
             return value.value
+        if value in ("", ()) and self.is_optional and not self.about.keeps_empty:
+            return None
         if isinstance(value, tuple):
             return dict(value) if get_origin(self.type) is dict else list(value)
-        return None if value == "" and self.is_optional and not self.about.keeps_empty else value
+        return value
 
 
 @lru_cache(maxsize=64)

@@ -8,9 +8,9 @@ import pytest
 from sortedcontainers import SortedList
 
 from app.security.statement_policy import VIEWS
-from app.sql.statements.results import INTEGER, VARCHAR
+from app.sql.statements.results import INTEGER, VARCHAR, AnswerColumn
 from app.sql.statements.statement_line import QueryClient, QueryEntry
-from app.sql.views.view_registry import ZONE_ID, Row, view
+from app.sql.views.view_registry import ZONE_ID, Row, SystemView
 from app.sql.views.view_snapshot import SystemSnapshot
 from app.sql.views.visible_rows import Permit, visible_rows
 from catalog.core.authorisation import (
@@ -33,8 +33,8 @@ from rebalance.core.keyspace.keys import Keyspace
 from rebalance.metastore.mirror import KeyspaceCopy
 
 ROWS: list[Row] = [(1, "of one"), (2, "of another"), (9, "of one that is gone"), (None, "of none")]
-HISTORY = view("HISTORY", {ZONE_ID: INTEGER, "TEXT": VARCHAR}, lambda _: ROWS)
-GRANTED = view("GRANTS", {ZONE_ID: INTEGER, "TEXT": VARCHAR}, lambda _: ROWS)
+COLUMNS = AnswerColumn(ZONE_ID, INTEGER), AnswerColumn("TEXT", VARCHAR)
+HISTORY, GRANTED = (SystemView(name, COLUMNS, lambda _: ROWS) for name in ("HISTORY", "GRANTS"))
 
 
 def seen_by(seen: frozenset[ZoneId] | None) -> SystemSnapshot:

@@ -79,12 +79,6 @@ class SystemView:
         return self.name in short if self.schema == SCHEMA else self.name not in OF_TABLES
 
 
-def view(
-    name: str, columns: Mapping[str, ResultType], rows: Callable[[SystemSnapshot], Iterable[Row]]
-) -> SystemView:
-    return SystemView(name, tuple(AnswerColumn(column, kind) for column, kind in columns.items()), rows)
-
-
 def view_of(name: str, row: type, facts: Callable[[SystemSnapshot], Iterable[Facts]]) -> SystemView:
     """The columns of ``row`` that SQL shows."""
     shown = tuple(sql_columns(row).values())

@@ -4,11 +4,12 @@ that there is one."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Iterator, Sequence
+from typing import cast
 
-from app.contract.columns import Facts
+from app.contract.columns import Facts, columns_of
 from app.contract.recovery import UNKNOWN
+from app.contract.system_rows import StoreCopyRow
 from app.contract.zones import (
     AffinityRow,
     AssignmentRow,
@@ -18,8 +19,6 @@ from app.contract.zones import (
     PartitionState,
     Progress,
 )
-from app.sql.statements.results import BIGINT, BOOLEAN, INTEGER, JSON, TIMESTAMP, VARCHAR
-from app.sql.views.view_registry import Row
 from app.sql.views.view_snapshot import SystemSnapshot
 from app.views.operation_views import OperationFilter, OperationViews
 from app.views.partition_map import mapped_partitions, partition_map_of
@@ -42,7 +41,7 @@ from rebalance.core.moves.partition_state import (
 )
 from rebalance.core.operations.operation import Operation, operation_id
 from rebalance.core.partition_maps.partition_map import effective, preferred_primary
-from rebalance.store.core.exchange_record import EventName, ExchangeRecord, PhaseTime, decode_exchange
+from rebalance.store.core.exchange_record import ExchangeRecord, decode_exchange
 
 
 def whole_state(
@@ -222,85 +221,56 @@ def _operation(snapshot: SystemSnapshot, zone_id: ZoneId) -> Operation | None:
     return operation if isinstance(operation, Operation) else None
 
 
-EXCHANGE_COLUMNS = {
-    **dict.fromkeys(("EXCHANGE", "VERSION", "CAUSE", "NODE_NAME", "ZONES"), VARCHAR),
-    **dict.fromkeys(("TYPE", "STATE", "COORDINATOR", "WAITS_FOR"), VARCHAR),
-    **dict.fromkeys(("BEGUN_AT", "ENDED_AT"), TIMESTAMP),
-    "DURATION_MS": BIGINT,
-    **dict.fromkeys(("MERGED", "PHASES"), JSON),
-}
-STORE_COPY_COLUMNS = {
-    "ZONE_ID": INTEGER,
-    "ZONE_NAME": VARCHAR,
-    "PARTITION_ID": INTEGER,
-    **dict.fromkeys(("NODE_NAME", "COPY_STATE"), VARCHAR),
-    "IS_PRIMARY": BOOLEAN,
-    **dict.fromkeys(("POSITION", "FILLED_TO", "REASON"), VARCHAR),
-}
-
-
-def exchange_rows(snapshot: SystemSnapshot) -> Iterator[Row]:
-    """The newest first. VERSION: with which it ended. WAITS_FOR: servers, of one that goes on. MERGED: events
-    that ended with it. A record that cannot be read says so in STATE."""
-    prefix = snapshot.keyspace.exchange_log
+def exchanges(snapshot: SystemSnapshot) -> Iterator[Facts]:
+    """The newest first. A record that cannot be read says so in STATE."""
+    prefix, names = snapshot.keyspace.exchange_log, _zone_names(snapshot)
     for item in sorted(snapshot.keys.below(prefix), key=lambda item: item.key, reverse=True):
         record = read(item, decode_exchange)
         if isinstance(record, Unreadable):
-            yield (item.key.removeprefix(prefix), *(None,) * 5, record.cause, *(None,) * 7)
+            yield Facts(None, {"exchange": item.key.removeprefix(prefix), "state": record.cause})
         else:
-            yield _exchange_row(record, _zone_names(snapshot))
+            yield Facts(record, _of_exchange(record, names))
 
 
-def _exchange_row(record: ExchangeRecord, names: dict[int, str]) -> Row:
-    cause, ended_ms = record.cause, record.ended_ms
-    return (
-        str(cause.version),
-        str(record.version) if record.version is not None else None,
-        cause.trigger.value,
-        cause.node or None,
-        ", ".join(names.get(zone, str(zone)) for zone in cause.zones) or None,
-        record.type.value,
-        "RUNNING" if record.version is None else "DONE",
-        record.coordinator,
-        ", ".join(record.awaited) or None,
-        record.begun_ms,
-        ended_ms,
-        ended_ms - record.begun_ms if ended_ms is not None else None,
-        json.dumps([_event(event) for event in record.merged]),
-        json.dumps([_phase(phase) for phase in record.phases]),
-    )
+def _of_exchange(record: ExchangeRecord, names: dict[int, str]) -> dict[str, object]:
+    ended_ms = record.ended_ms
+    return {
+        "exchange": str(record.cause.version),
+        "version": str(record.version) if record.version is not None else None,
+        "zones": tuple(names.get(zone, str(zone)) for zone in record.cause.zones),
+        "state": "RUNNING" if record.version is None else "DONE",
+        "duration_ms": ended_ms - record.begun_ms if ended_ms is not None else None,
+        "merged": [
+            {"version": str(event.version), "cause": event.trigger.value, "node": event.node}
+            for event in record.merged
+        ],
+        "phases": [
+            {"phase": phase.phase.value, "begun_ms": phase.begun_ms, "ended_ms": phase.ended_ms}
+            for phase in record.phases
+        ],
+    }
 
 
-def _event(event: EventName) -> dict[str, str]:
-    return {"version": str(event.version), "cause": event.trigger.value, "node": event.node}
-
-
-def _phase(phase: PhaseTime) -> dict[str, object]:
-    return {"phase": phase.phase.value, "begun_ms": phase.begun_ms, "ended_ms": phase.ended_ms}
-
-
-def store_copy_rows(snapshot: SystemSnapshot) -> Iterator[Row]:
-    """Yield rows of copies as each store server itself reports them. POSITION: of the newest record that it
-    has; FILLED_TO: up to where it has all of them. A server that did not answer has one row, with the
-    REASON."""
-    names = _zone_names(snapshot)
+def store_copies(snapshot: SystemSnapshot) -> Iterator[StoreCopyRow]:
+    """Yield rows of copies as each store server itself reports them."""
+    names, unknown = _zone_names(snapshot), dict.fromkeys(columns_of(StoreCopyRow))
     for server in snapshot.store_copies:
         if server.copies is None:
-            yield (None, None, None, server.name, None, None, None, None, server.reason)
+            yield cast(StoreCopyRow, {**unknown, "node": server.name, "reason": server.reason})
             continue
         for copy in server.copies:
             snapshot.checkpoint()
-            yield (
-                copy.zone,
-                names.get(copy.zone),
-                copy.partition,
-                server.name,
-                copy.state,
-                copy.is_primary,
-                str(copy.position) if copy.position.counter else None,
-                str(copy.filled) if copy.filled.counter else None,
-                "",
-            )
+            yield {
+                "zone_id": copy.zone,
+                "zone": names.get(copy.zone),
+                "partition": copy.partition,
+                "node": server.name,
+                "state": copy.state,
+                "is_primary": copy.is_primary,
+                "position": str(copy.position) if copy.position.counter else None,
+                "filled": str(copy.filled) if copy.filled.counter else None,
+                "reason": "",
+            }
 
 
 def _zone_names(snapshot: SystemSnapshot) -> dict[int, str]:

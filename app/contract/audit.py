@@ -6,12 +6,12 @@ from typing import Annotated
 
 from typing_extensions import TypedDict
 
-from app.contract.columns import Named, PreciseMoment
+from app.contract.columns import Long, Named, PreciseMoment
 from app.contract.marks import About
 
 
 class AuditBody(TypedDict):
-    number: Annotated[int, Named("grows with each change", "AUDIT_NUMBER", kind="bigint")]
+    number: Annotated[Long, Named("grows with each change", "AUDIT_NUMBER")]
     at: Annotated[PreciseMoment, Named(sql="AT")]
     action: Annotated[
         str,
@@ -28,12 +28,8 @@ class AuditBody(TypedDict):
     address: Annotated[str, Named(sql="ADDRESS", of="entry.actor.address")]
     reason: Annotated[str, Named(sql="REASON", of="entry.reason")]
     details: Annotated[str, Named("the statement, or the request as JSON", "DETAILS", "entry.details")]
-    catalog_version_before: Annotated[
-        int, Named(sql="CATALOG_VERSION_BEFORE", of="entry.version_before", kind="bigint")
-    ]
-    catalog_version_after: Annotated[
-        int, Named(sql="CATALOG_VERSION_AFTER", of="entry.version_after", kind="bigint")
-    ]
+    catalog_version_before: Annotated[Long, Named(sql="CATALOG_VERSION_BEFORE", of="entry.version_before")]
+    catalog_version_after: Annotated[Long, Named(sql="CATALOG_VERSION_AFTER", of="entry.version_after")]
     request_id: Annotated[
         str | None,
         Named("of the answer's X-Request-Id; null: of no request", "REQUEST_ID", "entry.actor.request_id"),

@@ -39,8 +39,15 @@ def _with_milliseconds(at_ms: int) -> str:
     return at.isoformat(timespec="milliseconds")
 
 
+class SqlKind(str):
+    """Mark of a field whose SQL type does not follow from its own."""
+
+
 Moment = Annotated[str, _MomentMark(utc)]
 PreciseMoment = Annotated[str, _MomentMark(_with_milliseconds)]
+Long = Annotated[int, SqlKind("bigint")]
+Milliseconds = Annotated[int, SqlKind("timestamp(3)")]
+"""A time in rows that SQL alone shows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,8 +68,6 @@ class Named:
     """Name of the column in the view; empty: the view does not have it."""
     of: str = ""
     """Attribute of the record, where it has another name than the field."""
-    kind: str = ""
-    """SQL type, where it does not follow from the field's."""
     title: str = ""
     """Title of the column in grids and tables, where it does not follow from the field's name."""
     words: Mapping[int, str] = field(default_factory=dict)
@@ -98,6 +103,7 @@ class RowColumn:
     is_optional: bool
     moment: Callable[[int], str] | None
     """A time as REST shows it."""
+    own_kind: str
     get: Callable[[Any], Any]
     path: tuple[str, ...] = ()
 
@@ -111,8 +117,8 @@ class RowColumn:
 
     @property
     def sql_kind(self) -> str:
-        if self.about.kind or self.moment:
-            return self.about.kind or "timestamp(3)"
+        if self.own_kind or self.moment:
+            return self.own_kind or "timestamp(3)"
         return "varchar" if self.type == list[str] else SQL_KINDS[get_origin(self.type) or self.type]
 
     def shown(self, facts: Facts) -> Any:
@@ -196,7 +202,8 @@ def _column(name: str, hint: Any) -> RowColumn:
     kind, marks = _bare(hint)
     about = next((mark for mark in marks if isinstance(mark, Named)), Named())
     moment = next((mark.shown for mark in marks if isinstance(mark, _MomentMark)), None)
-    return RowColumn(name, kind, about, None in marks, moment, attrgetter(about.of or name))
+    own_kind = next((str(mark) for mark in marks if isinstance(mark, SqlKind)), "")
+    return RowColumn(name, kind, about, None in marks, moment, own_kind, attrgetter(about.of or name))
 
 
 def _bare(hint: Any) -> tuple[Any, list[Any]]:

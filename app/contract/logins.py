@@ -6,7 +6,7 @@ from typing import Annotated
 
 from typing_extensions import TypedDict
 
-from app.contract.columns import Named
+from app.contract.columns import Long, Named
 from app.contract.marks import About
 
 
@@ -21,17 +21,14 @@ class UserRow(TypedDict):
     is_active: Annotated[bool, Named("false: the user may do nothing", "IS_ACTIVE")]
     password: Annotated[bool, Named("it may log in with one", "HAS_PASSWORD")]
     roles: Annotated[list[str], Named("that it is a member of", "ROLES")]
-    created: Annotated[
-        int, Named("catalog version that made it", "CREATED_VERSION", "principal.version", "bigint")
-    ]
+    created: Annotated[Long, Named("catalog version that made it", "CREATED_VERSION", "principal.version")]
     changed: Annotated[
-        int,
+        Long,
         Named(
             "catalog version that changed its password or state last",
             "CHANGED_VERSION",
             "changed_version",
-            "bigint",
-            "Changed in version",
+            title="Changed in version",
         ),
     ]
 
@@ -40,7 +37,7 @@ class RoleRow(TypedDict):
     name: Annotated[str, Named("name of the role", "ROLE_NAME", title="Role")]
     is_ready: Annotated[bool, Named("every catalog has it", "IS_READY")]
     members: Annotated[list[str], Named("those that the caller may see", "MEMBERS")]
-    created_version: Annotated[int, Named("catalog version that made it", "CREATED_VERSION", kind="bigint")]
+    created_version: Annotated[Long, Named("catalog version that made it", "CREATED_VERSION")]
 
 
 class GrantRow(TypedDict):

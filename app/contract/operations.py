@@ -6,7 +6,7 @@ from typing import Annotated, NotRequired
 
 from typing_extensions import TypedDict
 
-from app.contract.columns import Moment, Named
+from app.contract.columns import Long, Moment, Named, SqlKind
 from app.contract.marks import About, OneOf
 from app.contract.zones import AsOf, ChangedZone, ChangeState, IdOfZone
 from rebalance.core.operations.operation import OperationKind, OperationState
@@ -28,20 +28,14 @@ class PartitionShare(TypedDict):
 
 class CopiedBytes(TypedDict):
     estimated: Annotated[
-        int,
+        Long,
         Named(
             "bytes to copy, by the sizes at the start, as in plan and EXPLAIN; 0: sizes were unknown",
             "BYTES_ESTIMATED",
-            kind="bigint",
         ),
     ]
     copied: Annotated[
-        int,
-        Named(
-            "so far, measured on the nodes that got copies; may exceed the estimate",
-            "BYTES_COPIED",
-            kind="bigint",
-        ),
+        Long, Named("so far, measured on the nodes that got copies; may exceed the estimate", "BYTES_COPIED")
     ]
 
 
@@ -72,8 +66,8 @@ class OperationBody(TypedDict):
     verified: Annotated[bool, Named("false: the name is what the client said", "IS_VERIFIED")]
     reason: Annotated[str, Named(sql="REASON")]
     statement: Annotated[str | None, Named("SQL that began it", "STATEMENT")]
-    catalog_version: Annotated[int, Named(sql="CATALOG_VERSION", kind="bigint")]
-    event_revision: Annotated[int, Named(sql="EVENT_REVISION", kind="bigint")]
+    catalog_version: Annotated[Long, Named(sql="CATALOG_VERSION")]
+    event_revision: Annotated[Long, Named(sql="EVENT_REVISION")]
     reverses: Annotated[str | None, Named("the operation that this one takes back", "REVERSES")]
     started: Annotated[Moment, Named(sql="STARTED_AT", of="started_ms")]
     begun: Annotated[Moment | None, Named("when its first partition began to move", "BEGUN_AT", "begun_ms")]
@@ -83,12 +77,12 @@ class OperationBody(TypedDict):
     parameters: Annotated[
         str, Named("of the zone, that the target was computed for; empty: of a reset", "PARAMETERS")
     ]
-    catalog_version_before: Annotated[int | None, Named(sql="CATALOG_VERSION_BEFORE", kind="bigint")]
+    catalog_version_before: Annotated[Long | None, Named(sql="CATALOG_VERSION_BEFORE")]
     event_revision_before: Annotated[
-        int | None, Named("of the stored target that it started from", "EVENT_REVISION_BEFORE", kind="bigint")
+        Long | None, Named("of the stored target that it started from", "EVENT_REVISION_BEFORE")
     ]
     target_revision: Annotated[
-        int, Named("of the metastore, at which its target was named", "TARGET_REVISION", kind="bigint")
+        Long, Named("of the metastore, at which its target was named", "TARGET_REVISION")
     ]
     last_progress: Annotated[
         Moment | None,
@@ -108,9 +102,7 @@ class OperationBody(TypedDict):
 
 
 class ChangeEvent(ChangedZone):
-    event_revision: Annotated[
-        int | None, Named("highest of its intent and its data nodes", "EVENT_REVISION", kind="bigint")
-    ]
+    event_revision: Annotated[Long | None, Named("highest of its intent and its data nodes", "EVENT_REVISION")]
 
 
 class RunningChange(ChangeEvent, ChangeState):
@@ -177,7 +169,9 @@ class PartitionsCancelled(CancelledBody):
 class RememberedOperation(OperationBody):
     """Operation with the history of the actions on it."""
 
-    history: Annotated[list[NoteBody], Named("the last 20 actions, oldest first", "HISTORY", kind="varchar")]
+    history: Annotated[
+        list[NoteBody], SqlKind("varchar"), Named("the last 20 actions, oldest first", "HISTORY")
+    ]
 
 
 class OperationDetail(RememberedOperation):

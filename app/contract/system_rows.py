@@ -7,7 +7,7 @@ from typing import Annotated
 
 from typing_extensions import TypedDict
 
-from app.contract.columns import Moment, Named
+from app.contract.columns import Long, Moment, Named
 from app.contract.zones import IdOfZone, NameOfZone, NodeName
 
 
@@ -29,7 +29,7 @@ class TableRow(TypedDict):
 
 
 class EventRow(TypedDict):
-    version: Annotated[int, Named("that the statement made", "CATALOG_VERSION", kind="bigint")]
+    version: Annotated[Long, Named("that the statement made", "CATALOG_VERSION")]
     at: Annotated[Moment, Named(sql="COMMITTED_AT")]
     statement_id: Annotated[str, Named(sql="STATEMENT_ID")]
     statement: Annotated[str, Named(sql="STATEMENT")]
@@ -46,8 +46,8 @@ class QueryRow(TypedDict):
     user: Annotated[str | None, Named(sql="USER_NAME", of="client.user")]
     address: Annotated[str | None, Named("of the client", "ADDRESS", "client.address")]
     is_cheap: Annotated[bool, Named("it reads no table, or a short one, and may use any place", "IS_CHEAP")]
-    waited_ms: Annotated[int, Named(sql="WAITED_MS", kind="bigint", unit="ms")]
-    ran_ms: Annotated[int, Named(sql="RAN_MS", kind="bigint", unit="ms")]
+    waited_ms: Annotated[Long, Named(sql="WAITED_MS", unit="ms")]
+    ran_ms: Annotated[Long, Named(sql="RAN_MS", unit="ms")]
     statement: Annotated[str, Named(sql="STATEMENT", of="sql")]
 
 
@@ -75,7 +75,7 @@ class ExchangeRow(TypedDict):
     awaited: Annotated[list[str] | None, Named("servers, while it runs", "WAITS_FOR")]
     begun: Annotated[Moment | None, Named(sql="BEGUN_AT", of="begun_ms")]
     ended: Annotated[Moment | None, Named(sql="ENDED_AT", of="ended_ms")]
-    duration_ms: Annotated[int | None, Named(sql="DURATION_MS", kind="bigint", unit="ms")]
+    duration_ms: Annotated[Long | None, Named(sql="DURATION_MS", unit="ms")]
     merged: Annotated[list[MergedEvent] | None, Named("events that ended with it", "MERGED")]
     phases: Annotated[list[PhaseRow] | None, Named("in their order", "PHASES")]
 
@@ -97,6 +97,6 @@ class StoreCopyRow(TypedDict):
 class SnapshotRow(TypedDict):
     """Stores as the query has read them."""
 
-    catalog_version: Annotated[int, Named(sql="CATALOG_VERSION", of="catalog.version", kind="bigint")]
-    metastore_revision: Annotated[int, Named("of etcd", "METASTORE_REVISION", "keys.revision", "bigint")]
+    catalog_version: Annotated[Long, Named(sql="CATALOG_VERSION", of="catalog.version")]
+    metastore_revision: Annotated[Long, Named("of etcd", "METASTORE_REVISION", "keys.revision")]
     taken: Annotated[Moment, Named(sql="TAKEN_AT", of="taken_at_ms")]

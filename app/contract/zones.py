@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from typing_extensions import TypedDict
 
-from app.contract.columns import Moment, Named
+from app.contract.columns import Long, Milliseconds, Moment, Named
 from app.contract.marks import About, OneOf
 from catalog.core.zone_options import ZONE_OPTIONS, OptionKind, ZoneOptionRow
 from rebalance.core.causes.cause import Cause
@@ -25,12 +25,12 @@ NameOfZone = Annotated[str, Named("name of the zone", "ZONE_NAME")]
 PartitionNumber = Annotated[int, Named("from 0", "PARTITION_ID")]
 NodeName = Annotated[str, Named("name of the node", "NODE_NAME")]
 LocalStateName = Annotated[str, OneOf(LocalState), Named("as its node and its group tell", "PARTITION_STATE")]
-Term = Annotated[int, Named("of the primary, grows with each change of it", "TERM", kind="bigint")]
+Term = Annotated[Long, Named("of the primary, grows with each change of it", "TERM")]
 MapVersion = Annotated[
     str,
     Named("major.minor: counts joins and leaves of nodes, then changes of primaries", "TOPOLOGY_VERSION"),
 ]
-MapSequence = Annotated[int, Named("grows with every published change", "UPDATE_SEQUENCE", kind="bigint")]
+MapSequence = Annotated[Long, Named("grows with every published change", "UPDATE_SEQUENCE")]
 
 
 SINCE = "start of the current state as seen by this server, UTC; null: not known"
@@ -57,12 +57,7 @@ class MirrorBody(TypedDict):
     state: Annotated[MemberStateName, Named("NOT_STARTED: its node has not begun it", "STATE")]
     client_url: Annotated[str, Named("where it may be read while it is RUNNING", "CLIENT_URL")]
     safe_revision: Annotated[
-        int,
-        Named(
-            "it may be read up to this revision of its group at least; rounded down",
-            "SAFE_REVISION",
-            kind="bigint",
-        ),
+        Long, Named("it may be read up to this revision of its group at least; rounded down", "SAFE_REVISION")
     ]
     reason: Annotated[str, Named("what it waits for, or why it failed", "REASON")]
 
@@ -88,14 +83,10 @@ class StoreCopy(TypedDict):
 class MappedCopy(TypedDict):
     state: Annotated[str, Named("as its node reports it", "PARTITION_STATE"), OneOf(CopyState)]
     counter: Annotated[
-        int,
-        Named(
-            "how far its log is applied; sampled, so copies differ while updates come",
-            "UPDATE_COUNTER",
-            kind="bigint",
-        ),
+        Long,
+        Named("how far its log is applied; sampled, so copies differ while updates come", "UPDATE_COUNTER"),
     ]
-    size_bytes: Annotated[int, Named("two significant bits, rounded up", "SIZE_BYTES", kind="bigint")]
+    size_bytes: Annotated[Long, Named("two significant bits, rounded up", "SIZE_BYTES")]
 
 
 class MappedPartition(TypedDict):
@@ -153,8 +144,8 @@ class PhaseBody(TypedDict):
 class FailureBody(TypedDict):
     node: Annotated[str, Named("node of the leader, which reports the failure", "NODE_NAME")]
     code: Annotated[str, Named(sql="FAILURE_CODE")]
-    term: Annotated[int, Named(sql="TERM", kind="bigint")]
-    attempt: Annotated[int, Named("failed attempts; 0: none could be started", "ATTEMPT", kind="bigint")]
+    term: Annotated[Long, Named(sql="TERM")]
+    attempt: Annotated[Long, Named("failed attempts; 0: none could be started", "ATTEMPT")]
     cause: Annotated[str, Named(sql="CAUSE")]
     since: Annotated[Moment, Named("when it was first reported", "FAILED_SINCE", "since_ms")]
     at: Annotated[Moment, Named("when it was last reported", "FAILED_AT", "at_ms")]
@@ -174,7 +165,7 @@ class PartitionState(PartitionName):
     """State of a partition as a whole."""
 
     state: Annotated[str, Named("READ_ONLY and UNAVAILABLE: it takes no writes", "PARTITION_STATE")]
-    since: Annotated[int | None, Named(SINCE, "STATE_SINCE", kind="timestamp(3)")]
+    since: Annotated[Milliseconds | None, Named(SINCE, "STATE_SINCE")]
 
 
 class PlacedPartition(TypedDict):
@@ -188,7 +179,7 @@ class PlacedPartition(TypedDict):
 
 class LocalCopy(PlacedPartition):
     state: LocalStateName
-    estimated_rows: Annotated[int | None, Named("null: not reported", "ESTIMATED_ROWS", kind="bigint")]
+    estimated_rows: Annotated[Long | None, Named("null: not reported", "ESTIMATED_ROWS")]
 
 
 class LearnerRow(PlacedPartition, MirrorBody):
@@ -267,9 +258,7 @@ class CopyCounts(TypedDict):
 class ChangedZone(TypedDict):
     zone_id: IdOfZone
     zone: Annotated[str | None, Named("name of the zone", "ZONE_NAME")]
-    catalog_version: Annotated[
-        int | None, Named("that the zone is on its way to", "CATALOG_VERSION", kind="bigint")
-    ]
+    catalog_version: Annotated[Long | None, Named("that the zone is on its way to", "CATALOG_VERSION")]
 
 
 class ChangeState(TypedDict):

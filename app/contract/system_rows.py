@@ -7,7 +7,7 @@ from typing import Annotated
 
 from typing_extensions import TypedDict
 
-from app.contract.columns import Long, Moment, Named
+from app.contract.columns import Long, Milliseconds, Moment, Named
 from app.contract.zones import IdOfZone, NameOfZone, NodeName
 
 
@@ -30,7 +30,7 @@ class TableRow(TypedDict):
 
 class EventRow(TypedDict):
     version: Annotated[Long, Named("that the statement made", "CATALOG_VERSION")]
-    at: Annotated[Moment, Named(sql="COMMITTED_AT")]
+    at: Annotated[Milliseconds, Named(sql="COMMITTED_AT")]
     statement_id: Annotated[str, Named(sql="STATEMENT_ID")]
     statement: Annotated[str, Named(sql="STATEMENT")]
     by: Annotated[str | None, Named("null: no name was given", "ACTOR")]

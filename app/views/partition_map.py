@@ -5,13 +5,12 @@ for a store zone, whose copies are not reported, one made from the exchange's re
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import Any
 
 import numpy as np
 
-from app.contract.zones import MappedPartition, PartitionMap
 from catalog.core.zone import Zone, ZoneId
 from rebalance.core.keyspace.keys import Keyspace
 from rebalance.core.keyspace.readable import RecordNotReadableError, readable
@@ -69,37 +68,35 @@ def _decoded(data: bytes) -> FullArrays:
     return decode_map(data)[1]
 
 
-def map_json(zone: Zone, published: PublishedMap) -> PartitionMap:
+def map_json(zone: Zone, published: PublishedMap) -> dict[str, Any]:
     """One entry for each partition of the map."""
-    pointer = published.pointer
+    pointer, full = published.pointer, published.full
+    nodes, states = full.nodes.tolist(), full.states.tolist()
+    counters, sizes = full.counters.tolist(), full.sizes.tolist()
+    starts, leaders, terms = full.starts.tolist(), full.leaders.tolist(), full.terms.tolist()
     return {
         "zone": zone.name,
         "zone_id": zone.zone_id,
         "version": str(pointer.version),
         "sequence": pointer.sequence,
         "coordinator": pointer.coordinator,
-        "partitions": list(mapped_partitions(published.full)),
+        "partitions": [
+            {
+                "partition": number,
+                "primary": full.names[leaders[number]] if leaders[number] >= 0 else None,
+                "term": terms[number],
+                "copies": {
+                    full.names[nodes[index]]: {
+                        "state": STATE_NAMES[states[index]],
+                        "counter": counters[index],
+                        "size_bytes": sizes[index],
+                    }
+                    for index in range(starts[number], starts[number + 1])
+                },
+            }
+            for number in range(full.partitions)
+        ],
     }
-
-
-def mapped_partitions(full: FullArrays) -> Iterator[MappedPartition]:
-    nodes, states = full.nodes.tolist(), full.states.tolist()
-    counters, sizes = full.counters.tolist(), full.sizes.tolist()
-    starts, leaders, terms = full.starts.tolist(), full.leaders.tolist(), full.terms.tolist()
-    for number in range(full.partitions):
-        yield {
-            "partition": number,
-            "primary": full.names[leaders[number]] if leaders[number] >= 0 else None,
-            "term": terms[number],
-            "copies": {
-                full.names[nodes[index]]: {
-                    "state": STATE_NAMES[states[index]],
-                    "counter": counters[index],
-                    "size_bytes": sizes[index],
-                }
-                for index in range(starts[number], starts[number + 1])
-            },
-        }
 
 
 CopyRow = tuple[int, int, int, int, bool]

@@ -43,6 +43,8 @@ from app.sql.views.view_registry import (
     SQL_QUERIES,
     STORE_COPIES,
     TABLES_SCHEMA,
+    Block,
+    column_view,
     large_view,
     view_of,
 )
@@ -80,9 +82,16 @@ def _tables(snapshot: SystemSnapshot) -> Iterator[Facts]:
         yield Facts(table, {"schema": TABLES_SCHEMA, "zone": snapshot.catalog.zone_of(table).name})
 
 
-def _events(snapshot: SystemSnapshot) -> Iterator[Facts]:
-    for event in snapshot.events:
-        yield Facts(event, {"at": event.committed_at_us // 1000})
+def _events(snapshot: SystemSnapshot) -> Iterator[Block]:
+    events = snapshot.events
+    yield {
+        "version": [event.version for event in events],
+        "at": [event.committed_at_us // 1000 for event in events],
+        "statement_id": [event.statement_id for event in events],
+        "statement": [event.statement for event in events],
+        "by": [event.by or None for event in events],
+        "reason": [event.reason for event in events],
+    }
 
 
 def _queries(snapshot: SystemSnapshot) -> Iterator[Facts]:
@@ -97,17 +106,17 @@ SYSTEM_VIEWS = (
     view_of("TABLES", TableRow, _tables),
     large_view("GLOBAL_ZONE_PARTITION_STATES", PartitionState, partition_states),
     large_view("LOCAL_ZONE_PARTITION_STATES", LocalCopy, local_copies),
-    view_of("LEARNERS", LearnerRow, learners),
+    large_view("LEARNERS", LearnerRow, learners),
     view_of("NODES", NodeBody, lambda snapshot: snapshot.views.node_facts()),
     large_view("ASSIGNMENTS", AssignmentRow, assignments),
     large_view("AFFINITY", AffinityRow, affinity),
-    large_view("PARTITION_MAP", MappedCopyRow, mapped_copies),
+    column_view("PARTITION_MAP", MappedCopyRow, mapped_copies),
     view_of("FAILURES", FailureRow, failures),
     view_of("OPERATIONS", RunningChange, zone_changes),
     view_of("OPERATION_HISTORY", RememberedOperation, remembered_operations),
     view_of(EXCHANGES, ExchangeRow, exchanges),
-    large_view(STORE_COPIES, StoreCopyRow, store_copies),
-    view_of(EVENTS, EventRow, _events),
+    column_view(STORE_COPIES, StoreCopyRow, store_copies),
+    column_view(EVENTS, EventRow, _events),
     view_of(AUDIT, AuditBody, lambda snapshot: map(audit_facts, snapshot.audit)),
     view_of(SQL_QUERIES, QueryRow, _queries),
     view_of(ALERTS, AlertBody, lambda snapshot: map(alert_facts, snapshot.alerts)),

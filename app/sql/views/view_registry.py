@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from itertools import chain
 from operator import itemgetter
 from typing import Any
 
@@ -45,6 +46,8 @@ ZONE_ID = "ZONE_ID"
 """The column by which rows are told apart that a caller may see."""
 
 Row = tuple[Any, ...]
+Block = Mapping[str, Iterable[Any]]
+"""Rows by columns: the values of each field as SQL shows them; not all of them are a ``repeat``."""
 
 _ARROW = {
     BIGINT: pa.int64(),
@@ -95,6 +98,16 @@ def large_view(
     """A view of many rows, whose values are given by field as SQL shows them: nothing is looked at again."""
     cells = itemgetter(*(column.name for column in sql_columns(row).values()))
     return SystemView(name, _answer_columns(row), lambda snapshot: map(cells, bodies(snapshot)))
+
+
+def column_view(name: str, row: type, blocks: Callable[[SystemSnapshot], Iterable[Block]]) -> SystemView:
+    """A view of many rows that are at hand together."""
+    cells = itemgetter(*(column.name for column in sql_columns(row).values()))
+
+    def rows(snapshot: SystemSnapshot) -> Iterator[Row]:
+        return chain.from_iterable(zip(*cells(block), strict=False) for block in blocks(snapshot))
+
+    return SystemView(name, _answer_columns(row), rows)
 
 
 def _answer_columns(row: type) -> tuple[AnswerColumn, ...]:

@@ -4,8 +4,8 @@ that there is one."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from typing import cast
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import repeat
 
 from app.contract.columns import Facts, columns_of
 from app.contract.recovery import UNKNOWN
@@ -14,14 +14,14 @@ from app.contract.zones import (
     AffinityRow,
     AssignmentRow,
     LocalCopy,
-    MappedCopyRow,
     PartitionName,
     PartitionState,
     Progress,
 )
+from app.sql.views.view_registry import Block
 from app.sql.views.view_snapshot import SystemSnapshot
 from app.views.operation_views import OperationFilter, OperationViews
-from app.views.partition_map import mapped_partitions, partition_map_of
+from app.views.partition_map import partition_map_of
 from app.views.mirror_freshness import shown_state
 from catalog.core.authorisation import Principal
 from catalog.core.zone import ZoneId, ZoneIntent
@@ -41,6 +41,7 @@ from rebalance.core.moves.partition_state import (
 )
 from rebalance.core.operations.operation import Operation, operation_id
 from rebalance.core.partition_maps.partition_map import effective, preferred_primary
+from rebalance.kernels.partition_map import STATE_NAMES
 from rebalance.store.core.exchange_record import ExchangeRecord, decode_exchange
 
 
@@ -72,15 +73,22 @@ def local_copies(snapshot: SystemSnapshot) -> Iterator[LocalCopy]:
             yield {**place, "node": node, "state": state, "estimated_rows": None}
 
 
-def learners(snapshot: SystemSnapshot) -> Iterator[Facts]:
+def learners(snapshot: SystemSnapshot) -> Iterator[Mapping[str, object]]:
     """One row for each mirror that is kept or asked for."""
     for place, seen in _partitions(snapshot):
         named = {node for placed in (seen.stable, seen.pending) if placed for node in placed.learners}
         kept = {node: member.mirror for node, member in seen.members.items() if member.mirror is not None}
         for node in sorted(named | kept.keys()):
-            absent = {} if node in kept else {"state": "NOT_STARTED", "reason": ""}
-            stopped = {} if node in snapshot.alive else {"state": Cause.NODE_DOWN.value}
-            yield Facts(kept.get(node), {**place, "node": node, **absent, **stopped})
+            mirror = kept.get(node)
+            state = mirror.state.value if mirror is not None else "NOT_STARTED"
+            yield {
+                **place,
+                "node": node,
+                "state": state if node in snapshot.alive else Cause.NODE_DOWN.value,
+                "client_url": mirror.client_url if mirror is not None else None,
+                "safe_revision": mirror.safe_revision if mirror is not None else None,
+                "reason": mirror.reason if mirror is not None else "",
+            }
 
 
 def assignments(snapshot: SystemSnapshot) -> Iterator[AssignmentRow]:
@@ -132,28 +140,29 @@ def _leading(view: PartitionView, peers: Sequence[str], alive: frozenset[str]) -
     return effective(peers, {node: state for node, state in copies if not is_learner(view, node)})
 
 
-def mapped_copies(snapshot: SystemSnapshot) -> Iterator[MappedCopyRow]:
-    """One row for each copy of the published maps; a zone without one has none."""
+def mapped_copies(snapshot: SystemSnapshot) -> Iterator[Block]:
+    """The copies of each published map; a zone without one has none."""
     for zone in snapshot.catalog.zones:
         snapshot.checkpoint()
         keys, ownership = snapshot.keys, snapshot.views.ownership
         published = partition_map_of(keys, snapshot.keyspace, ownership, zone.zone_id)
         if published is None:
             continue
-        version, sequence = str(published.pointer.version), published.pointer.sequence
-        for mapped in mapped_partitions(published.full):
-            for node, copy in mapped["copies"].items():
-                yield {
-                    "zone_id": zone.zone_id,
-                    "zone": zone.name,
-                    "partition": mapped["partition"],
-                    "node": node,
-                    **copy,
-                    "term": mapped["term"],
-                    "is_primary": node == mapped["primary"],
-                    "version": version,
-                    "sequence": sequence,
-                }
+        pointer, full = published.pointer, published.full
+        numbers = full.owners_of_copies
+        yield {
+            "zone_id": repeat(zone.zone_id),
+            "zone": repeat(zone.name),
+            "partition": numbers.tolist(),
+            "node": [full.names[node] for node in full.nodes.tolist()],
+            "state": [STATE_NAMES[state] for state in full.states.tolist()],
+            "counter": full.counters.tolist(),
+            "size_bytes": full.sizes.tolist(),
+            "term": full.terms[numbers].tolist(),
+            "is_primary": (full.nodes == full.leaders[numbers]).tolist(),
+            "version": repeat(str(pointer.version)),
+            "sequence": repeat(pointer.sequence),
+        }
 
 
 def failures(snapshot: SystemSnapshot) -> Iterator[Facts]:
@@ -251,26 +260,26 @@ def _of_exchange(record: ExchangeRecord, names: dict[int, str]) -> dict[str, obj
     }
 
 
-def store_copies(snapshot: SystemSnapshot) -> Iterator[StoreCopyRow]:
-    """Yield rows of copies as each store server itself reports them."""
-    names, unknown = _zone_names(snapshot), dict.fromkeys(columns_of(StoreCopyRow))
+def store_copies(snapshot: SystemSnapshot) -> Iterator[Block]:
+    """Copies as each store server itself reports them."""
+    names, unknown = _zone_names(snapshot), dict.fromkeys(columns_of(StoreCopyRow), (None,))
     for server in snapshot.store_copies:
-        if server.copies is None:
-            yield cast(StoreCopyRow, {**unknown, "node": server.name, "reason": server.reason})
+        snapshot.checkpoint()
+        copies = server.copies
+        if copies is None:
+            yield {**unknown, "node": (server.name,), "reason": (server.reason,)}
             continue
-        for copy in server.copies:
-            snapshot.checkpoint()
-            yield {
-                "zone_id": copy.zone,
-                "zone": names.get(copy.zone),
-                "partition": copy.partition,
-                "node": server.name,
-                "state": copy.state,
-                "is_primary": copy.is_primary,
-                "position": str(copy.position) if copy.position.counter else None,
-                "filled": str(copy.filled) if copy.filled.counter else None,
-                "reason": "",
-            }
+        yield {
+            "zone_id": [copy.zone for copy in copies],
+            "zone": [names.get(copy.zone) for copy in copies],
+            "partition": [copy.partition for copy in copies],
+            "node": repeat(server.name),
+            "state": [copy.state for copy in copies],
+            "is_primary": [copy.is_primary for copy in copies],
+            "position": [str(copy.position) if copy.position.counter else None for copy in copies],
+            "filled": [str(copy.filled) if copy.filled.counter else None for copy in copies],
+            "reason": repeat(""),
+        }
 
 
 def _zone_names(snapshot: SystemSnapshot) -> dict[int, str]:

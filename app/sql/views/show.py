@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
-from app.contract.columns import body_of, columns_of
+from app.contract.columns import RowColumn, body_of, columns_of
 from app.contract.zones import ZoneBody
 from app.sql.statements.results import (
     INTEGER,
@@ -23,11 +23,9 @@ from app.sql.views.view_rows import whole_state
 from app.sql.views.view_snapshot import SystemSnapshot
 from app.sql.views.visible_rows import visible_rows
 from catalog.core.errors import ErrorKind, RefusedError
-from catalog.core.messages import ZoneOption
 from catalog.core.table import Column as TableColumn
 from catalog.core.table import Table
 from catalog.core.zone import DEFAULT_LOSS_POLICY, EVERY_NODE, STORE_ENGINE, Zone
-from catalog.core.zone_options import ZONE_OPTIONS, ZoneOptionRow, option_text, value_of
 from parser.queries import QueryName, Show, ShowKind
 from parser.render import render_zone
 from rebalance.core.assignments.assignment import Assignments
@@ -35,6 +33,7 @@ from rebalance.core.keyspace.keys import PartitionId
 from rebalance.core.moves.move_status import partition_status
 
 Row = tuple[Any, ...]
+LOSS_POLICY_NOTE = f"{DEFAULT_LOSS_POLICY.value} in a zone of the engine {STORE_ENGINE}"
 
 
 def show(statement: Show, snapshot: SystemSnapshot, registry: ViewRegistry) -> ResultSet:
@@ -185,40 +184,37 @@ def describe_zone(name: QueryName, snapshot: SystemSnapshot) -> ResultSet:
     sizes = snapshot.sizes(zone)
     version = snapshot.views.version_of(zone, snapshot.catalog.version)
     progress = snapshot.views.progress(zone.zone_id, version, zone)
-    counts = progress["partitions"]
-    tables = [table.name for table in snapshot.catalog.tables if table.zone_id == zone.zone_id]
-    notes = {
-        ZoneOption.PARTITIONS: "replication groups",
-        ZoneOption.REPLICAS: f"{sizes.replicas} on the data nodes there are",
-        ZoneOption.QUORUM_SIZE: "derived" if zone.quorum_size is None else "declared",
-        ZoneOption.NODES_FILTER: "every node" if zone.nodes_filter == EVERY_NODE else "",
-        ZoneOption.STORAGE_PROFILES: "the first is the default of tables",
-        ZoneOption.REBALANCE_STRATEGY: "as the controllers are set" if zone.strategy is None else "",
-        ZoneOption.PARTITION_LOSS_POLICY: f"{DEFAULT_LOSS_POLICY.value} in a zone of the engine {STORE_ENGINE}"
-        if zone.loss_policy is None
-        else "",
+    counts, fields = progress["partitions"], columns_of(ZoneBody)
+    body: Mapping[str, Any] = {**body_of(ZoneBody, snapshot.zone_facts(zone)), "catalog_version": version}
+    shown = {name: _with_unit(field, body) for name, field in fields.items()} | {
+        "is_default": str(body["is_default"]).lower(),
+        "tables": ", ".join(table.name for table in snapshot.catalog.tables_in(zone)),
+        "state": progress["state"],
     }
-    effective = replace(zone, quorum_size=sizes.quorum)
-    facts: tuple[tuple[str, object, str], ...] = (
-        ("ZONE_NAME", zone.name, ""),
-        ("ZONE_ID", zone.zone_id, ""),
-        *((row.name, _shown(effective, row), notes.get(row.option, "")) for row in ZONE_OPTIONS),
-        ("CONSENSUS_SIZE", sizes.voters, "replicas that vote, in each partition"),
-        ("LEARNERS", max(0, sizes.replicas - sizes.voters), "replicas that do not vote, in each partition"),
-        ("DATA_NODES", ", ".join(sizes.data_nodes), f"{len(sizes.data_nodes)}"),
-        ("IS_DEFAULT", str(zone == snapshot.catalog.default_zone).lower(), ""),
-        ("TABLES", ", ".join(tables), ""),
-        ("CATALOG_VERSION", version, "that made the zone what it is"),
-        ("ZONE_STATE", snapshot.views.zone_state(zone.zone_id), ""),
-        ("STATE", progress["state"], f"{counts['done']} of {counts['total']} partitions done"),
-    )
+    notes = {
+        "partitions": "replication groups",
+        "replicas": f"{sizes.replicas} on the data nodes there are",
+        "quorum_size": "derived" if zone.quorum_size is None else "declared",
+        "nodes_filter": "every node" if zone.nodes_filter == EVERY_NODE else "",
+        "storage_profiles": "the first is the default of tables",
+        "rebalance_strategy": "as the controllers are set" if zone.strategy is None else "",
+        "partition_loss_policy": LOSS_POLICY_NOTE if zone.loss_policy is None else "",
+        "voters": "replicas that vote, in each partition",
+        "learners": "replicas that do not vote, in each partition",
+        "data_nodes": f"{len(sizes.data_nodes)}",
+        "catalog_version": fields["catalog_version"].about.text,
+        "state": f"{counts['done']} of {counts['total']} partitions done",
+    }
+    titles = {"name": "ZONE_NAME", "zone_id": "ZONE_ID", "voters": "CONSENSUS_SIZE"}
+    first, last = ("name", "zone_id"), ("tables", "catalog_version", "zone_state", "state")
+    names = (*first, *(one for one in shown if one not in (*first, *last)), *last)
     columns = dict.fromkeys(("PROPERTY", "VALUE", "NOTE"), VARCHAR)
-    return result(columns, ((name, str(value), note) for name, value, note in facts))
+    return result(columns, ((titles.get(one, one.upper()), shown[one], notes.get(one, "")) for one in names))
 
 
-def _shown(zone: Zone, row: ZoneOptionRow) -> str:
-    text = option_text(row, value_of(zone, row))
-    return f"{text} {row.unit}" if row.unit and text != row.word else text
+def _with_unit(field: RowColumn, body: Mapping[str, Any]) -> str:
+    unit = field.about.unit if isinstance(body[field.name], int) else ""
+    return f"{field.text(body)} {unit}".rstrip()
 
 
 def describe_table(name: QueryName, snapshot: SystemSnapshot, registry: ViewRegistry) -> ResultSet:

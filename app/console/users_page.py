@@ -37,7 +37,7 @@ from catalog.core.snapshot import CatalogSnapshot
 USER_COLUMNS = [
     *grid_columns(UserRow, "name", "source"),
     text_column("login", "Login"),
-    *grid_columns(UserRow, "password", "roles", "changed", roles=2),
+    *grid_columns(UserRow, "password", "roles", "changed_version", roles=2),
 ]
 ROLE_COLUMNS = [
     *grid_columns(RoleRow, "name"),
@@ -50,7 +50,7 @@ GRANT_COLUMNS = [*grid_columns(GrantRow, "grantee", "privilege"), text_column("t
 class _Principals:
     def __init__(self, site: Site, frame: PageFrame) -> None:
         self._site, self._frame = site, frame
-        self._grants: dict[str, dict[FormField, str]] = {}
+        self._grants: dict[str, dict[str, Any]] = {}
         with self._section("Users", USER_FORMS):
             self._user_grid = plain_grid(USER_COLUMNS, "Users")
         with self._section("Roles", ROLE_FORMS):
@@ -65,22 +65,15 @@ class _Principals:
         show_rows(self._role_grid, [_role_row(body_of(RoleRow, facts)) for facts in roles(snapshot)])
         self._grants = {}
         for grant in (body_of(GrantRow, facts) for facts in grants(snapshot)):
-            values = {
-                FormField.GRANTEE: grant["grantee"],
+            grantee, target = grant["grantee"], target_text(grant["object"], grant["zone"])
+            given = {
+                FormField.GRANTEE: grantee,
                 FormField.PRIVILEGE: grant["privilege"],
-                FormField.TARGET: target_text(grant["object"], grant["zone"]),
+                FormField.TARGET: target,
             }
-            self._grants[REVOKE.statement(values)] = values
-        rows = [
-            {
-                "name": name,
-                "grantee": values[FormField.GRANTEE],
-                "privilege": values[FormField.PRIVILEGE],
-                "target": values[FormField.TARGET],
-            }
-            for name, values in self._grants.items()
-        ]
-        show_rows(self._grant_grid, rows)
+            name = REVOKE.statement(given)
+            self._grants[name] = {**grid_row(GrantRow, grant), "name": name, "target": target}
+        show_rows(self._grant_grid, list(self._grants.values()))
 
     def _section(self, title: str, forms: Iterable[StatementForm]) -> ui.element:
         section = ui.element("section").classes("panel stacked")

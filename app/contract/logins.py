@@ -14,22 +14,13 @@ class UserRow(TypedDict):
     """Catalog versions say when: SYSTEM.EVENTS has their times."""
 
     name: Annotated[str, Named("name of the user", "USER_NAME", title="User")]
-    source: Annotated[
-        str,
-        Named("local: the catalog; else the issuer that vouches for the name", "SOURCE", "principal.source"),
-    ]
+    source: Annotated[str, Named("local: the catalog; else an issuer", "SOURCE", "principal.source")]
     is_active: Annotated[bool, Named("false: the user may do nothing", "IS_ACTIVE")]
     password: Annotated[bool, Named("it may log in with one", "HAS_PASSWORD")]
     roles: Annotated[list[str], Named("that it is a member of", "ROLES")]
-    created: Annotated[Long, Named("catalog version that made it", "CREATED_VERSION", "principal.version")]
-    changed: Annotated[
-        Long,
-        Named(
-            "catalog version that changed its password or state last",
-            "CHANGED_VERSION",
-            "changed_version",
-            title="Changed in version",
-        ),
+    created_version: Annotated[Long, Named("that made it", "CREATED_VERSION", "principal.version")]
+    changed_version: Annotated[
+        Long, Named("of the last change of password or state", "CHANGED_VERSION", title="Changed in version")
     ]
 
 
@@ -42,9 +33,7 @@ class RoleRow(TypedDict):
 
 class GrantRow(TypedDict):
     grantee: Annotated[str, Named("user or role", "GRANTEE", "grantee.name", title="User or role")]
-    source: Annotated[
-        str, Named("role, local, or the issuer that vouches for the name", "GRANTEE_SOURCE", "grantee.source")
-    ]
+    source: Annotated[str, Named("role, local, or an issuer", "GRANTEE_SOURCE", "grantee.source")]
     privilege: Annotated[str, Named("as it was granted", "PRIVILEGE")]
     object: Annotated[str, Named("kind of what it is about", "OBJECT", "object.kind")]
     zone: Annotated[str | None, Named("where it is about one", "ZONE_NAME")]

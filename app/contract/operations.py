@@ -16,7 +16,7 @@ StateName = Annotated[str, OneOf(OperationState)]
 OperationId = Annotated[
     str, Named("zone id and event revision", "OPERATION_ID", title="Operation", example="3-1834")
 ]
-RequestedBy = Annotated[str | None, Named("user who requested it; null: a node joined or left", "REQUESTED_BY")]
+RequestedBy = Annotated[str | None, Named("who requested it; null: a node joined or left", "REQUESTED_BY")]
 
 
 class PartitionShare(TypedDict):
@@ -81,9 +81,7 @@ class OperationBody(TypedDict):
     event_revision_before: Annotated[
         Long | None, Named("of the stored target that it started from", "EVENT_REVISION_BEFORE")
     ]
-    target_revision: Annotated[
-        Long, Named("of the metastore, at which its target was named", "TARGET_REVISION")
-    ]
+    target_revision: Annotated[Long, Named("of the metastore, when its target was named", "TARGET_REVISION")]
     last_progress: Annotated[
         Moment | None,
         Named(
@@ -169,9 +167,7 @@ class PartitionsCancelled(CancelledBody):
 class RememberedOperation(OperationBody):
     """Operation with the history of the actions on it."""
 
-    history: Annotated[
-        list[NoteBody], SqlKind("varchar"), Named("the last 20 actions, oldest first", "HISTORY")
-    ]
+    history: Annotated[list[NoteBody], SqlKind("varchar"), Named("last 20 actions, oldest first", "HISTORY")]
 
 
 class OperationDetail(RememberedOperation):

@@ -206,9 +206,7 @@ class AffinityRow(PartitionName):
     """Ideal against effective assignment."""
 
     ideal: Annotated[str, Named("nodes that the newest placement wants, the preferred primary first", "IDEAL")]
-    effective: Annotated[
-        str, Named("nodes that serve, the primary first; empty: none takes writes", "EFFECTIVE")
-    ]
+    effective: Annotated[str, Named("nodes that serve, the primary first; empty: none does", "EFFECTIVE")]
     preferred_primary: Annotated[str | None, Named("the first of the ideal that lives", "PREFERRED_PRIMARY")]
     primary_node: Annotated[str | None, Named("node that leads now", "PRIMARY_NODE")]
     is_ideal: Annotated[bool, Named("both are the same, and the first leads", "IS_IDEAL")]
@@ -268,9 +266,7 @@ class ChangeState(TypedDict):
     ]
     partitions: Counts
     causes: Annotated[list[CauseCount], Named("partitions by what they wait for", "CAUSES")]
-    engine: Annotated[
-        Annotated[str, OneOf(Engine)] | None, Named("placed it; null: it is not placed", "ENGINE")
-    ]
+    engine: Annotated[Annotated[str, OneOf(Engine)] | None, Named("that placed it; null: none", "ENGINE")]
     copies: Annotated[CopyCounts | None, About("of a store zone that is placed; null: of any other")]
 
 

@@ -67,6 +67,11 @@ class Stored:
         places = [[column.name for column in result.columns].index(name) for name in names]
         return [tuple(row[place] for place in places) for row in result.rows]
 
+    async def objects(self, sql: str) -> list[dict[str, Any]]:
+        result = await self.world.run(sql)
+        names = [column.name for column in result.columns]
+        return [dict(zip(names, row, strict=True)) for row in result.rows]
+
 
 @asynccontextmanager
 async def stored_zone(directory: Path) -> AsyncIterator[Stored]:

@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 from pydantic import TypeAdapter
 
-from app.contract.zones import Member, ZoneBody
+from app.contract.columns import columns_of
+from app.contract.zones import Member, MirrorBody, ZoneBody
 from app.sql.query.sandbox_pool import QueryLimits, SandboxPool
 from app.sql.statements.results import SessionContext
 from app.views.keyspace_views import KeyspaceViews
@@ -67,7 +68,13 @@ async def test_what_a_learner_waits_for_is_said_everywhere(world: World) -> None
         **{"NODE_NAME": node, "ZONE_NAME": "WIDE", "ZONE_ID": 1, "PARTITION_ID": 0, "STATE": "RUNNING"},
         **{"CLIENT_URL": f"http://{node}:3", "SAFE_REVISION": 12, "REASON": ""},
     }
-    assert len(await objects(world, "SELECT * FROM learners")) == 4
+    rows = await objects(world, "SELECT * FROM learners")
+    assert len(rows) == 4
+    members: Any = KeyspaceViews(world.mirror, world.keyspace).partition(P0)["members"]
+    mirrors = [(member["node"], member["mirror"]) for member in members if member["mirror"] is not None]
+    fields = {name: column.about.sql for name, column in columns_of(MirrorBody).items()}
+    of_first = [row for row in rows if row["PARTITION_ID"] == 0]
+    assert [(row["NODE_NAME"], {name: row[sql] for name, sql in fields.items()}) for row in of_first] == mirrors
     (zone,) = await objects(world, "SHOW ZONES")
     assert (zone["VOTERS"], zone["LEARNERS"]) == (3, 2)
     snapshot = await world.catalog.snapshot()

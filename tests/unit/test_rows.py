@@ -4,20 +4,24 @@ from __future__ import annotations
 
 from dataclasses import replace
 from enum import Enum
+from importlib import import_module
+from pkgutil import iter_modules
 from typing import Any
 
 import pytest
 from pydantic import TypeAdapter
+from typing_extensions import is_typeddict
 
+import app.contract
 from app.cli.output import table_columns
 from app.cli.status import zone_parameters
 from app.console.grids import details, grid_columns
-from app.contract.columns import Facts, body_of, without_sums
+from app.contract.columns import Facts, body_of, sql_columns, without_sums
 from app.contract.nodes import DrainBody, NodeBody
 from app.contract.operations import RememberedOperation
 from app.contract.zones import ZoneBody, zone_row
 from app.sql.views.system_views import SYSTEM_VIEWS
-from app.sql.views.view_registry import view_of
+from app.sql.views.view_registry import SystemView, view_of
 from app.views.operation_views import OperationViews
 from catalog.core.messages import ZoneOption
 from catalog.core.zone import (
@@ -67,6 +71,20 @@ def shown_in_sql(row: type, facts: Facts) -> dict[str, Any]:
     view = view_of("ANY", row, lambda _: [facts])
     (cells,) = view.rows(None)
     return dict(zip((column.name for column in view.columns), cells, strict=True))
+
+
+def described() -> dict[tuple[tuple[str, str], ...], type]:
+    """Every row of the contract by the columns that it has in SQL."""
+    modules = [import_module(f"app.contract.{each.name}") for each in iter_modules(app.contract.__path__)]
+    rows = [each for module in modules for each in vars(module).values() if is_typeddict(each)]
+    return {tuple((sql, one.sql_kind) for sql, one in sql_columns(row).items()): row for row in rows}
+
+
+@pytest.mark.parametrize("view", SYSTEM_VIEWS, ids=lambda view: view.name)
+def test_the_columns_of_each_view_are_those_of_a_row(view: SystemView) -> None:
+    row = described()[tuple((column.name, column.type.value) for column in view.columns)]
+    assert {column.comment for column in view.columns} == {one.about.text for one in sql_columns(row).values()}
+    assert [column.sums for column in view.columns] == [one.about.sums for one in sql_columns(row).values()]
 
 
 @pytest.mark.parametrize("extra", [(), (EXTRA,)], ids=["shipped", "with one more"])

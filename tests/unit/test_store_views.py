@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from app.cli.follow import FollowProgress
+from app.contract.columns import Facts, sql_columns
+from app.contract.zones import LocalCopy, MappedCopyRow, Progress
 from app.views.partition_map import map_json
 from app.views.recovery_views import partition_states
 from app.views.routing import RoutingView
 from catalog.core.zone import STORE_ENGINE
 from rebalance.core.keyspace.keys import PartitionId
 from rebalance.core.keyspace.txn import Delete, Put, Txn
+from rebalance.core.partition_maps.partition_map import StorePosition
 from rebalance.exchange.core.exchange_messages import PartitionOutcome
 from rebalance.kernels.partition_map import decode_map
 from tests.fixtures.committed_ring import incarnation_of, outcome
@@ -27,6 +31,11 @@ AFFINITY = ("IDEAL", "EFFECTIVE", "PREFERRED_PRIMARY", "PRIMARY_NODE", "IS_IDEAL
 async def stored(tmp_path: Path) -> AsyncIterator[Stored]:
     async with stored_zone(tmp_path) as zone:
         yield zone
+
+
+def in_sql(row: type, body: Mapping[str, Any]) -> dict[str, Any]:
+    """Columns of the row with the values that REST has."""
+    return {sql: column.cell(Facts(None, body)) for sql, column in sql_columns(row).items()}
 
 
 async def test_before_its_first_exchange_a_zone_waits_for_servers_and_owners(stored: Stored) -> None:
@@ -67,6 +76,34 @@ async def test_ideal_and_real_lists_are_shown_as_the_coordinator_has_them(stored
         (", ".join(ideal), ", ".join(outcome.effective), ideal[0], outcome.effective[0], number > 1)
         for number, (ideal, outcome) in enumerate(zip(stored.lists, [late, alone, *rest], strict=True))
     ]
+
+
+async def test_rest_and_sql_tell_the_same_of_a_zone_that_moves(stored: Stored) -> None:
+    """Its published map, its copies, and its progress: each from one description."""
+    await stored.commit([replace(one, position=StorePosition(1, 7)) for one in stored.owned], without=["n1"])
+    (zone,) = (await stored.world.catalog.snapshot()).zones
+    assert stored.map is not None
+    place = {"zone_id": ZONE, "zone": zone.name}
+    partitions = [stored.views.partition(PartitionId(ZONE, number)) for number in range(PARTITIONS)]
+    told: Any = map_json(zone, stored.map)
+    mapped = [
+        {**told, **entry, **place, **copy, "node": node, "is_primary": node == entry["primary"]}
+        for entry in told["partitions"]
+        for node, copy in entry["copies"].items()
+    ]
+    assert await stored.objects("SELECT * FROM partition_map") == [
+        in_sql(MappedCopyRow, each) for each in mapped
+    ]
+    copies = [
+        {**place, "partition": body["partition"], **copy, "estimated_rows": None}
+        for body in partitions
+        for copy in body["copies"]
+    ]
+    found = await stored.objects("SELECT * FROM local_zone_partition_states")
+    assert found == [in_sql(LocalCopy, each) for each in copies]
+    progress = in_sql(Progress, stored.views.progress(ZONE, 1))
+    (change,) = await stored.objects("SELECT * FROM operations")
+    assert {name: change[name] for name in progress} == {**progress, "STATE": "WAITING"}
 
 
 async def test_routes_name_the_primary_first_and_follow_exchanges(stored: Stored) -> None:

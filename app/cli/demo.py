@@ -21,7 +21,7 @@ from app.cli.client import ApiClient
 from app.cli.exits import CliError, ExitCode, UsageError
 from app.cli.follow import FollowProgress, follow, touched_zones
 from app.cli.options import DEFAULT_DATA_DIR, DataDirOption, UrlOption, option
-from app.cli.output import print_table
+from app.cli.output import print_table, table_columns
 from app.cli.problems import RequestError
 from catalog.core.errors import ParseError
 from catalog.core.messages import AlterZone, CreateZone, ZoneOption
@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 
 # A link to examples/quickstart.sql, so that an installed package has the same text.
 QUICKSTART = Path(__file__).with_name("quickstart.sql")
+PARTITION_FIELDS = ("partition", "leader", "stable", "pending", "members", "state")
 
 
 @dataclass(frozen=True, slots=True)
@@ -364,18 +365,19 @@ def _compare(client: ApiClient, zone: str, expected: Mapping[str, str]) -> list[
 
 
 def _print_partitions(partitions: Sequence[PartitionBody], title: str) -> None:
+    from app.contract.zones import PartitionBody
+
     print(f"\n{title}", flush=True)
-    print_table(
-        partitions,
-        {
-            "partition": "partition",
-            "leader": lambda partition: partition.get("leader") or "-",
-            "stable": lambda partition: _assignments(partition.get("stable")),
-            "pending": lambda partition: _assignments(partition.get("pending")),
-            "members": _members,
-            "state": _state,
-        },
+    columns = table_columns(
+        PartitionBody,
+        *PARTITION_FIELDS,
+        leader=lambda partition: partition.get("leader") or "-",
+        stable=lambda partition: _assignments(partition.get("stable")),
+        pending=lambda partition: _assignments(partition.get("pending")),
+        members=_members,
+        state=_state,
     )
+    print_table(partitions, columns)
     print(flush=True)
 
 

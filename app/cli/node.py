@@ -30,7 +30,7 @@ from app.cli.options import (
     option,
     setting,
 )
-from app.cli.output import confirm, counted, print_table, say
+from app.cli.output import confirm, counted, print_table, say, table_columns
 from app.cli.services import accept_links, keep_private, run_until_stopped
 
 if TYPE_CHECKING:
@@ -266,10 +266,16 @@ def can_stop(api: ObjectApi, name: NameArgument) -> int:
 
 def _print_losses(api: Api, losses: Sequence[LossBody]) -> None:
     if api.is_table and losses:
-        place = {"partition": lambda loss: f"{loss['zone']}.{loss['partition']}"}
-        print_table(losses[:LOSSES_SHOWN_MAX], {**place, "loses": "loss", "reason": "detail"})
+        from app.contract.nodes import LossBody
+
+        columns = table_columns(LossBody, "partition", "loss", "detail", partition=_place)
+        print_table(losses[:LOSSES_SHOWN_MAX], columns)
         if len(losses) > LOSSES_SHOWN_MAX:
             say(f"... and {len(losses) - LOSSES_SHOWN_MAX} more (--format json)")
+
+
+def _place(loss: LossBody) -> str:
+    return f"{loss['zone']}.{loss['partition']}"
 
 
 def _to_move(removal: NodeRemoval) -> str:

@@ -13,6 +13,9 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from app.console.browser import fill, html
+from app.contract.columns import columns_of
+from app.contract.nodes import LossBody
+from app.contract.zones import FailureBody, Member, StoreCopy
 from app.edge.headers import CONSOLE as PATH
 from rebalance.core.causes.cause_table import anchor, words
 
@@ -74,6 +77,15 @@ def shares(counts: Iterable[int]) -> list[float]:
     return [round(100 * width / (sum(wide) or 1), 2) for width in wide]
 
 
+ROWS = {row.__name__: row for row in (FailureBody, LossBody, Member, StoreCopy)}
+"""Rows whose tables are templates."""
+
+
+def titles(row: str, *names: str) -> list[str]:
+    """Return the titles of the fields of a row that are named."""
+    return [columns_of(ROWS[row])[name].title for name in names]
+
+
 @lru_cache(1)
 def _environment() -> Environment:
     loader = PackageLoader("app.console")
@@ -82,7 +94,7 @@ def _environment() -> Environment:
     )
     environment.filters |= {"grouped": grouped, "size": size, "shares": shares, "when": when}
     environment.filters |= {"cause_page": anchor, "cause_words": words}
-    environment.globals |= {"amount": amount, "link": link}
+    environment.globals |= {"amount": amount, "link": link, "titles": titles}
     return environment
 
 

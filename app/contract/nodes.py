@@ -73,8 +73,10 @@ class LossBody(TypedDict):
     zone: str
     zone_id: int
     partition: int
-    loss: Annotated[str, About("LAST_COPY, MAJORITY, or LEADER, which does not prevent stopping")]
-    detail: str
+    loss: Annotated[
+        str, Named("LAST_COPY, MAJORITY, or LEADER, which does not prevent stopping", title="Would lose")
+    ]
+    detail: Annotated[str, Named(title="Details")]
 
 
 class NodeRemoval(TypedDict):

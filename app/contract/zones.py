@@ -67,7 +67,7 @@ class Member(TypedDict):
     state: MemberStateName
     role: Annotated[RoleName | None, About("null: neither in the group's configuration nor a learner")]
     peer_url: str
-    client_url: str
+    client_url: Annotated[str, Named(title="Client address")]
     reason: str
     mirror: Annotated[MirrorBody | None, About("null: the node keeps no learner's copy")]
 
@@ -77,7 +77,7 @@ class StoreCopy(TypedDict):
 
     node: str
     state: LocalStateName
-    leads: bool
+    leads: Annotated[bool, Named(title="Role")]
 
 
 class MappedCopy(TypedDict):
@@ -142,13 +142,13 @@ class PhaseBody(TypedDict):
 
 
 class FailureBody(TypedDict):
-    node: Annotated[str, Named("node of the leader, which reports the failure", "NODE_NAME")]
+    node: Annotated[str, Named("node of the leader, which reports it", "NODE_NAME", title="Reported by")]
     code: Annotated[str, Named(sql="FAILURE_CODE")]
     term: Annotated[Long, Named(sql="TERM")]
-    attempt: Annotated[Long, Named("failed attempts; 0: none could be started", "ATTEMPT")]
+    attempt: Annotated[Long, Named("failed attempts; 0: none could be started", "ATTEMPT", title="Attempts")]
     cause: Annotated[str, Named(sql="CAUSE")]
     since: Annotated[Moment, Named("when it was first reported", "FAILED_SINCE", "since_ms")]
-    at: Annotated[Moment, Named("when it was last reported", "FAILED_AT", "at_ms")]
+    at: Annotated[Moment, Named("when it was last reported", "FAILED_AT", "at_ms", title="Time")]
 
 
 class PartitionName(TypedDict):

@@ -15,9 +15,10 @@ from typing_extensions import is_typeddict
 import app.contract
 from app.cli.output import table_columns
 from app.cli.status import zone_parameters
+from app.console.fragments import titles
 from app.console.grids import details, grid_columns
 from app.contract.columns import Facts, body_of, sql_columns, without_sums
-from app.contract.nodes import DrainBody, NodeBody
+from app.contract.nodes import DrainBody, LossBody, NodeBody
 from app.contract.operations import RememberedOperation
 from app.contract.zones import ZoneBody, zone_row
 from app.sql.views.system_views import SYSTEM_VIEWS
@@ -175,3 +176,5 @@ def test_grids_and_tables_have_the_titles_of_the_row() -> None:
     body = {"name": "n1", "profiles": ["default", "ssd"], "members": 3}
     cells = {title: cell(body) for title, cell in table.items() if callable(cell)}
     assert cells == {"node": "n1", "storage profiles": "default, ssd", "held": 3}
+    lost = table_columns(LossBody, "partition", "loss", "detail")
+    assert list(lost) == [title.lower() for title in titles("LossBody", "partition", "loss", "detail")]

@@ -15,6 +15,7 @@ from markupsafe import Markup
 from app.console.browser import fill, html
 from app.contract.columns import columns_of
 from app.contract.nodes import LossBody
+from app.contract.system_rows import EventRow
 from app.contract.zones import FailureBody, Member, StoreCopy
 from app.edge.headers import CONSOLE as PATH
 from rebalance.core.causes.cause_table import anchor, words
@@ -77,7 +78,7 @@ def shares(counts: Iterable[int]) -> list[float]:
     return [round(100 * width / (sum(wide) or 1), 2) for width in wide]
 
 
-ROWS = {row.__name__: row for row in (FailureBody, LossBody, Member, StoreCopy)}
+ROWS = {row.__name__: row for row in (EventRow, FailureBody, LossBody, Member, StoreCopy)}
 """Rows whose tables are templates."""
 
 

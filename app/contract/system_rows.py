@@ -30,10 +30,10 @@ class TableRow(TypedDict):
 
 class EventRow(TypedDict):
     version: Annotated[Long, Named("that the statement made", "CATALOG_VERSION")]
-    at: Annotated[Milliseconds, Named(sql="COMMITTED_AT")]
+    at: Annotated[Milliseconds, Named(sql="COMMITTED_AT", title="Time (UTC)")]
     statement_id: Annotated[str, Named(sql="STATEMENT_ID")]
     statement: Annotated[str, Named(sql="STATEMENT")]
-    by: Annotated[str | None, Named("null: no name was given", "ACTOR")]
+    by: Annotated[str | None, Named("null: no name was given", "ACTOR", title="User")]
     reason: Annotated[str, Named(sql="REASON")]
 
 

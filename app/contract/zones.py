@@ -24,7 +24,9 @@ IdOfZone = Annotated[int, Named("given once, never used again", "ZONE_ID")]
 NameOfZone = Annotated[str, Named("name of the zone", "ZONE_NAME")]
 PartitionNumber = Annotated[int, Named("from 0", "PARTITION_ID")]
 NodeName = Annotated[str, Named("name of the node", "NODE_NAME")]
-LocalStateName = Annotated[str, OneOf(LocalState), Named("as its node and its group tell", "PARTITION_STATE")]
+LocalStateName = Annotated[
+    str, OneOf(LocalState), Named("in SQL, UNKNOWN while the metastore is silent", "PARTITION_STATE")
+]
 Term = Annotated[Long, Named("of the primary, grows with each change of it", "TERM")]
 MapVersion = Annotated[
     str,
@@ -54,7 +56,7 @@ class Roles(TypedDict):
 class MirrorBody(TypedDict):
     """A learner's copy."""
 
-    state: Annotated[MemberStateName, Named("NOT_STARTED: its node has not begun it", "STATE")]
+    state: Annotated[MemberStateName, Named("in SQL, NOT_STARTED: its node has not begun it", "STATE")]
     client_url: Annotated[str, Named("where it may be read while it is RUNNING", "CLIENT_URL")]
     safe_revision: Annotated[
         Long, Named("it may be read up to this revision of its group at least; rounded down", "SAFE_REVISION")

@@ -158,7 +158,7 @@ class RowColumn:
             value = None if facts.record is None else self.get(facts.record)
         if isinstance(value, Enum):
             return value.value
-        if value in ("", ()) and self.is_optional and not self.about.keeps_empty:
+        if self.is_optional and value in ("", ()) and not self.about.keeps_empty:
             return None
         if isinstance(value, tuple):
             return dict(value) if get_origin(self.type) is dict else list(value)

@@ -20,9 +20,9 @@ from app.contract.zones import (
 )
 from app.sql.views.view_registry import Block
 from app.sql.views.view_snapshot import SystemSnapshot
+from app.views.mirror_freshness import shown_state
 from app.views.operation_views import OperationFilter, OperationViews
 from app.views.partition_map import partition_map_of
-from app.views.mirror_freshness import shown_state
 from catalog.core.authorisation import Principal
 from catalog.core.zone import ZoneId, ZoneIntent
 from rebalance.core.assignments.assignment import Assignments, nodes_of

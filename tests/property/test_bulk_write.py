@@ -80,7 +80,7 @@ async def after(stored: dict[str, bytes], decision: Decision, interfering: str |
 
 
 def test_a_move_weighs_what_a_partition_gets() -> None:
-    """Nothing for nodes that are gone, but where one holds the partition already."""
+    """Nodes that are gone add no bytes, except where one holds the partition already."""
     flat = b"".join(index.to_bytes(4, "little") for index in (0, 1, 2))
     pointer = TargetPointer(EVENT, 1, 1, 1, REPLICAS, VOTERS, NODES, "local", "rendezvous", gone=("n2", "n3"))
     decisions = BulkDecisions(StoredTarget(pointer, (flat,)))

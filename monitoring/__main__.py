@@ -3,7 +3,6 @@ of panels; with --check, say whether they are as the tables have them (exit code
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 
 from app.alerts.alert_rows import ALERT_ROWS
@@ -44,18 +43,7 @@ def files() -> dict[Path, str]:
     }
 
 
-def main(arguments: list[str]) -> int:
-    made = files()
-    if arguments == ["--check"]:
-        differing = [path for path, text in made.items() if not path.exists() or path.read_text() != text]
-        for path in differing:
-            print(f"{path} is not as the tables have it: run python -m monitoring")
-        return int(bool(differing))
-    for path, text in made.items():
+if __name__ == "__main__":
+    for path, text in files().items():
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))

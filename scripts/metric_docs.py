@@ -1,19 +1,17 @@
 #!/usr/bin/env python3
-"""Write docs/metrics-table.md from the table of metrics; with --check, say whether it is as the table has it
-(exit code 1: it is not)."""
+"""Write docs/metrics-table.md from the table of metrics."""
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 
 from rebalance.core.keyspace.records import ProcessRole
 from rebalance.ports.metric_rows import MOVE_BUCKETS_S, REQUEST_BUCKETS_S, Metric, MetricRow
 
-PATH = Path(__file__).parents[1] / "docs" / "metrics-table.md"
+PAGE = Path(__file__).parents[1] / "docs" / "metrics-table.md"
 
 
-def text() -> str:
+def page() -> str:
     columns = ("Metric", "Type", "Labels", "Unit", "Scope", "Said by", "Meaning")
     lines = [columns, tuple("---" for _ in columns), *(cells(metric.row) for metric in Metric)]
     table = "\n".join(f"| {' | '.join(line)} |" for line in lines)
@@ -46,15 +44,5 @@ def bounds(buckets: tuple[float, ...]) -> str:
     return ", ".join(f"{bound:g}" for bound in buckets)
 
 
-def main(arguments: list[str]) -> int:
-    if PATH.exists() and PATH.read_text() == text():
-        return 0
-    if "--check" in arguments:
-        print(f"docs/{PATH.name}: not as the table has it; run scripts/metric_docs.py")
-        return 1
-    PATH.write_text(text())
-    return 0
-
-
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    PAGE.write_text(page())

@@ -1,12 +1,10 @@
 #!/usr/bin/env python3
 """Write docs/limits.md, docs/zone-options.md, docs/settings.md, docs/causes.md and docs/views.md from their
-tables, and docs/rows.schema.json from the rows of REST; with --check, say whether they are as the tables have
-them (exit code 1: they are not)."""
+tables, and docs/rows.schema.json from the rows of REST."""
 
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from enum import Enum
 from pathlib import Path
@@ -111,7 +109,7 @@ def accepted(field: FieldInfo) -> str:
     kind = field.annotation
     if isinstance(kind, type) and issubclass(kind, Enum):
         return ", ".join(str(choice.value) for choice in kind)
-    words = {int: "whole number", float: "number", bool: "true, false", str: "text"}
+    words: dict[Any, str] = {int: "whole number", float: "number", bool: "true, false", str: "text"}
     parts = [words.get(kind, "path" if "Path" in str(kind) else "text")]
     signs = {"ge": ">=", "gt": ">", "le": "<=", "lt": "<"}
     bounds = [
@@ -236,32 +234,20 @@ def meaning(column: AnswerColumn) -> str:
     return "; ".join(filter(None, (column.comment, "sums over zones" if column.sums else "")))
 
 
-def row_schemas() -> str:
+def pages() -> dict[Path, str]:
+    """The documents by their path."""
     _, schema = TypeAdapter.json_schemas([(row, "validation", TypeAdapter(row)) for row in ROWS])
-    return json.dumps(schema, indent=1) + "\n"
-
-
-def main(arguments: list[str]) -> int:
-    stale = []
-    documents = {
+    texts = {
         "limits.md": limits(),
         "zone-options.md": zone_options(),
         "settings.md": settings(),
         "causes.md": causes(),
         "views.md": views(),
-        "rows.schema.json": row_schemas(),
+        "rows.schema.json": json.dumps(schema, indent=1) + "\n",
     }
-    for name, text in documents.items():
-        path = DOCS / name
-        if not path.exists() or path.read_text() != text:
-            stale.append(path.name)
-            if "--check" not in arguments:
-                path.write_text(text)
-    if stale and "--check" in arguments:
-        print(f"docs/{', docs/'.join(stale)}: not as the tables have it; run scripts/option_docs.py")
-        return 1
-    return 0
+    return {DOCS / name: text for name, text in texts.items()}
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    for path, text in pages().items():
+        path.write_text(text)

@@ -1,8 +1,8 @@
-"""Partition maps as arrays: the merge of single maps into a full map, and what is concluded from it.
+"""Partition maps as arrays: the merge of single maps into a full map.
 
 A full map lists the copies partition by partition, and by node within a partition. Merging a million partitions
 of three copies on a thousand nodes sorts three million numbers once; beside its input and result it needs about
-24 bytes a copy. Source: PME-017, PME-088, PME-090, PME-094, PME-098.
+24 bytes a copy. Source: PME-017, PME-098.
 
 As bytes maps are versioned, checked, and small (``rebalance/tech-notes/partition-map.md`` has each byte).
 States take one, two or three bits a copy by a dictionary of those that occur, none when there is one only, and
@@ -14,7 +14,7 @@ from __future__ import annotations
 import struct
 import zlib
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -78,18 +78,6 @@ class FullArrays:
         return np.repeat(np.arange(self.partitions, dtype=np.int64), np.diff(self.starts))
 
 
-@dataclass(frozen=True, slots=True)
-class Conclusions:
-    """Conclusions by partition: ``actual`` int64 [P] the highest counter of an owner, 0 without one;
-    ``unowned`` bool [P]. By copy: ``outdated`` bool [C], owners below the actual counter. ``differing`` bool
-    [P]: owners that do not agree in counter or size."""
-
-    actual: Int64
-    unowned: Flags
-    outdated: Flags
-    differing: Flags
-
-
 def merge(names: Sequence[str], singles: Sequence[SingleArrays], partitions: int) -> FullArrays:
     """The full map of ``partitions`` partitions; ``singles`` in the order of ``names``.
 
@@ -126,38 +114,6 @@ def merge(names: Sequence[str], singles: Sequence[SingleArrays], partitions: int
         leaders,
         leading_terms,
     )
-
-
-def conclude(full: FullArrays) -> Conclusions:
-    """Compare the owners of each partition; one pass over the copies for each answer."""
-    owner = full.states == OWNING
-    numbers = full.owners_of_copies[owner]
-    counters, sizes = full.counters[owner], full.sizes[owner]
-    owners = np.bincount(numbers, minlength=full.partitions)
-    actual = np.zeros(full.partitions, dtype=np.int64)
-    differing = np.zeros(full.partitions, dtype=np.bool_)
-    outdated = np.zeros(full.copies, dtype=np.bool_)
-    owned = owners > 0
-    if owned.any():
-        begins = np.concatenate(([0], np.cumsum(owners[owned])[:-1]))
-        actual[owned] = np.maximum.reduceat(counters, begins)
-        for values in (counters, sizes):
-            low, high = np.minimum.reduceat(values, begins), np.maximum.reduceat(values, begins)
-            differing[owned] |= low != high
-        outdated[owner] = counters < actual[numbers]
-    return Conclusions(actual, ~owned, outdated, differing)
-
-
-def assigned(full: FullArrays, conclusions: Conclusions) -> FullArrays:
-    """``full`` with outdated owners as MOVING copies, which count as having the actual counter (PME-090,
-    PME-101)."""
-    states = full.states.copy()
-    states[conclusions.outdated] = MOVING
-    counters = full.counters.copy()
-    numbers = full.owners_of_copies
-    moving = states == MOVING
-    counters[moving] = conclusions.actual[numbers[moving]]
-    return replace(full, states=states, counters=counters)
 
 
 def _leaders(partitions: int, numbers: Int32, nodes: Int32, terms: Int64, leads: Flags) -> tuple[Int32, Int64]:

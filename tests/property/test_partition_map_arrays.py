@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 from catalog.core.zone import ZoneId
 from rebalance.core.partition_maps.partition_map import CopyReport, CopyState, SingleMap, union
 from rebalance.core.partition_maps.topology_version import TopologyVersion
-from rebalance.exchange.core.partition_analysis import ZoneRules, decide_states, difference, owners_of
 from rebalance.kernels.partition_map import (
     CHECKSUM,
     STATE_NAMES,
@@ -20,8 +19,6 @@ from rebalance.kernels.partition_map import (
     FullArrays,
     MapHeader,
     SingleArrays,
-    assigned,
-    conclude,
     decode_integers,
     decode_map,
     encode_integers,
@@ -100,29 +97,6 @@ def test_the_merge_is_the_union(reports: tuple[dict[int, CopyReport], ...]) -> N
         if leading:
             assert full.terms[number] == max(each.term for each in leading.values())
             assert leading[NAMES[leader]].term == full.terms[number]
-
-
-@pytest.mark.row("PME-088", "PME-090", "PME-094", "PME-101")
-@given(REPORTS)
-def test_conclusions_are_those_of_the_core(reports: tuple[dict[int, CopyReport], ...]) -> None:
-    """PME-088, PME-090, PME-094, PME-101."""
-    full = merged(reports)
-    found = conclude(full)
-    after = plain(assigned(full, found))
-    for number in range(PARTITIONS):
-        seen = {name: copies[number] for name, copies in zip(NAMES, reports, strict=True) if number in copies}
-        assert found.unowned[number] == (not owners_of(seen))
-        assert found.actual[number] == max((seen[name].counter for name in owners_of(seen)), default=0)
-        assert found.differing[number] == (difference(ZoneId(7), number, seen) is not None)
-        without_lost = {name: each for name, each in seen.items() if each.state is not CopyState.LOST}
-        if without_lost == seen:
-            decided, _ = decide_states(seen, (), ZoneRules(assigns_states=True))
-            assert {name: after[name][number][0] for name in seen} == {
-                name: each.state.value for name, each in decided.items()
-            }
-            for name, each in decided.items():
-                if each.state is CopyState.MOVING:
-                    assert after[name][number][1] == found.actual[number]
 
 
 @pytest.mark.row("PME-107")

@@ -32,7 +32,6 @@ from rebalance.exchange.core.exchange_effects import AwaitUpdates, Effect, Prepa
 from rebalance.exchange.core.exchange_messages import FullMessage, Lists, Message, SingleMessage
 from rebalance.exchange.core.exchange_worker import ExchangeWorker
 from rebalance.exchange.core.held_maps import HeldMaps
-from rebalance.exchange.core.state_updates import StateUpdates
 from tests.fixtures.examples import examples
 
 ZONE = ZoneSpec(ZoneId(1), 3, 3)
@@ -245,13 +244,13 @@ def _changes_of_a_node_on_a_wrong_base(patch: pytest.MonkeyPatch) -> None:
 
 
 def _who_repeats_itself_is_told_nothing(patch: pytest.MonkeyPatch) -> None:
-    on_state = StateUpdates._on_state
+    on_state = ExchangeWorker._on_state
 
-    def silent(self: StateUpdates, message: SingleMessage) -> list[Effect]:
+    def silent(self: ExchangeWorker, message: SingleMessage) -> list[Effect]:
         _, reception = self.held.with_state(message, self.order)
         return [] if reception in (Reception.REPEATED, Reception.GAP) else on_state(self, message)
 
-    patch.setattr(StateUpdates, "_on_state", silent)
+    patch.setattr(ExchangeWorker, "_on_state", silent)
     patch.setattr(HeldMaps, "has_updates", property(lambda self: False))
 
 

@@ -9,7 +9,7 @@ Commands on users, roles and grants to text, and names as every command writes t
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 
 from catalog.core.messages import (
     AddColumns,
@@ -18,6 +18,7 @@ from catalog.core.messages import (
     ChangeGrants,
     ChangeMembers,
     ColumnClause,
+    ColumnType,
     Command,
     CreateRole,
     CreateTable,
@@ -35,6 +36,7 @@ from catalog.core.messages import (
     OptionValue,
     OtherLiteral,
     PrincipalCommand,
+    ProfileName,
     RenameZone,
     UnknownOption,
     UserCommand,
@@ -168,24 +170,17 @@ def render_zone(zone: Zone) -> str:
 
 def render_table(table: Table, zone_name: str) -> str:
     """The statement that makes a table like this one, its zone named."""
-    parts = [_column_like(column) for column in table.columns]
-    key = [Name(name) for name in table.primary_key]
-    colocation = [Name(name) for name in table.colocation]
-    return (
-        f"CREATE TABLE {render_name(Name(table.name))} ({', '.join(parts)}, PRIMARY KEY {_name_list(key)}) "
-        f"COLOCATE BY {_name_list(colocation)} ZONE {render_name(Name(zone_name))} "
-        f"STORAGE PROFILE {quoted(table.storage_profile)}"
+    key, colocation = (tuple(map(Name, names)) for names in (table.primary_key, table.colocation))
+    profile, columns = ProfileName(table.storage_profile), clauses_of(table.columns)
+    return render(CreateTable(Name(table.name), columns, (key,), colocation, Name(zone_name), profile))
+
+
+def clauses_of(columns: Iterable[Column]) -> tuple[ColumnClause, ...]:
+    """Clauses that declare columns like these; the name of a type is its whole text."""
+    return tuple(
+        ColumnClause(Name(column.name), ColumnType(column.type), column.nullable, column.default)
+        for column in columns
     )
-
-
-def render_added_columns(table: str, columns: Sequence[Column]) -> str:
-    """ALTER TABLE ... ADD COLUMN with columns like these."""
-    added = ", ".join(map(_column_like, columns))
-    return f"ALTER TABLE {render_name(Name(table))} ADD COLUMN ({added})"
-
-
-def _column_like(column: Column) -> str:
-    return f"{render_name(Name(column.name))} {column.type}{_constraints(column.nullable, column.default)}"
 
 
 def _table(command: CreateTable) -> str:
@@ -202,12 +197,9 @@ def _table(command: CreateTable) -> str:
 
 
 def _column(column: ColumnClause) -> str:
-    text = type_text(column.type.name, column.type.arguments)
-    return f"{render_name(column.name)} {text}{_constraints(column.nullable, column.default)}"
-
-
-def _constraints(nullable: bool, default: str | None) -> str:
-    return ("" if nullable else " NOT NULL") + ("" if default is None else f" DEFAULT {default}")
+    text = f"{render_name(column.name)} {type_text(column.type.name, column.type.arguments)}"
+    text += "" if column.nullable else " NOT NULL"
+    return text if column.default is None else f"{text} DEFAULT {column.default}"
 
 
 def _name_list(names: tuple[Name, ...] | list[Name]) -> str:

@@ -26,6 +26,7 @@ from typing import Any
 from app.sql.plan.forecast import judged, rules_of
 from catalog.core.errors import ErrorKind, ParseError, RefusedError, StatementError
 from catalog.core.messages import (
+    AddColumns,
     AlterZone,
     CreateTable,
     CreateZone,
@@ -46,7 +47,7 @@ from catalog.core.snapshot import CatalogSnapshot, Topology, ZoneDefaults
 from catalog.core.table import Column, Table
 from catalog.core.zone import Zone
 from catalog.core.zone_options import ZONE_OPTIONS, ZoneOptionRow, option_text, value_of
-from parser.render import render, render_added_columns, render_table, render_zone
+from parser.render import clauses_of, render, render_table, render_zone
 from parser.script import split_script
 from parser.text import DEFAULT_LIMITS, NEVER, OWN_TEXT, ScriptLimits, StopFlag
 from parser.to_command import parse_each
@@ -408,7 +409,7 @@ def _plan_table(
     dropped = [column for column in before.columns if column.name not in new_columns]
     added = [column for column in after.columns if column.name not in old_columns]
     if added:
-        sql = render_added_columns(after.name, added)
+        sql = render(AddColumns(Name(after.name), clauses_of(added)))
         differences = tuple(ZoneDifference(f"COLUMN {column.name}", "", _described(column)) for column in added)
         changes.append(PlannedChange(DesiredAction.CHANGE, "table", after.name, sql, differences))
     if dropped:

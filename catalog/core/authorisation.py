@@ -11,7 +11,7 @@ renamed zone keeps its own.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from functools import cached_property
@@ -343,7 +343,7 @@ class Grants:
     def administrators(self) -> tuple[Principal, ...]:
         """The active users of the catalog that hold ADMIN, sorted by name."""
         users = (principal for principal, user in self.users.items() if user.is_active)
-        return tuple(sorted((one for one in users if may(self, one, Privilege.ADMIN, SYSTEM)), key=str))
+        return tuple(sorted((one for one in users if Caller(one).may(self, Privilege.ADMIN, SYSTEM)), key=str))
 
 
 NO_GRANTS = Grants()
@@ -367,15 +367,33 @@ class Caller:
     enabled: frozenset[Principal] | None = None
 
     def decide(self, grants: Grants, privilege: Privilege, target: GrantObject) -> AccessDecision:
-        return decide(
-            grants,
-            self.principal,
-            privilege,
-            target,
-            roles=self.roles,
-            scope=self.scope,
-            enabled=self.enabled,
-        )
+        """Decide on what the caller asks, which ``privilege`` stands for, with ``target``.
+
+        A user of the catalog that is gone or not active may do nothing. ADMIN ON SYSTEM implies everything. On
+        zones each privilege implies SEE, as nothing can be done with what is not there; ALL ZONES stands for
+        each of them.
+        """
+        principal = self.principal
+        if principal.source == LOCAL:
+            user = grants.users.get(principal)
+            if user is None or not user.is_active:
+                reason = f"user {principal.name} does not exist or cannot log in"
+                return _refused(target, reason, is_seen=False)
+        subjects = self._subjects(grants)
+
+        def is_held(needed: Privilege) -> bool:
+            granted = any(holds(grants.held.get(subject, {}), needed, target) for subject in subjects)
+            return granted and (self.scope is None or holds(self.scope, needed, target))
+
+        if is_held(privilege):
+            return AccessDecision(Permission.ALLOWED, f"{principal} has {privilege.value} ON {target}")
+        reason = f"{principal} needs {privilege.value} ON {_named(target)}"
+        return _refused(target, reason, is_seen=is_held(Privilege.SEE))
+
+    def _subjects(self, grants: Grants) -> tuple[Principal, ...]:
+        """The caller and those of its roles that count."""
+        roles = (*self.roles, *grants.roles_of.get(self.principal, ()))
+        return (self.principal, *(one for one in roles if self.enabled is None or one in self.enabled))
 
     def all_roles(self, grants: Grants) -> frozenset[Principal]:
         return grants.roles_of.get(self.principal, frozenset()) | frozenset(self.roles)
@@ -385,9 +403,8 @@ class Caller:
 
     def held(self, grants: Grants) -> Held:
         """All that it and its roles are granted; what its scope leaves out is not taken off."""
-        own_roles = (*self.roles, *grants.roles_of.get(self.principal, ()))
         held: dict[GrantObject, frozenset[Privilege]] = {}
-        for subject in (self.principal, *(one for one in own_roles if _counts(one, self.enabled))):
+        for subject in self._subjects(grants):
             for target, privileges in grants.held.get(subject, {}).items():
                 held[target] = held.get(target, _NOTHING) | privileges
         return held
@@ -405,44 +422,6 @@ class Caller:
             return None
         seen = (one for one in zone_ids if self.may(grants, Privilege.SEE, GrantObject(ObjectKind.ZONE, one)))
         return frozenset(seen)
-
-
-def decide(
-    grants: Grants,
-    principal: Principal,
-    privilege: Privilege,
-    target: GrantObject,
-    *,
-    roles: Collection[Principal] = (),
-    scope: Held | None = None,
-    enabled: Collection[Principal] | None = None,
-) -> AccessDecision:
-    """Decide on what ``principal`` asks, which ``privilege`` stands for, with ``target``; ``roles``, ``scope``
-    and ``enabled`` as a ``Caller`` has them.
-
-    A user of the catalog that is gone or not active may do nothing. ADMIN ON SYSTEM implies everything. On
-    zones each privilege implies SEE, as nothing can be done with what is not there; ALL ZONES stands for each
-    of them.
-    """
-    if principal.source == LOCAL:
-        user = grants.users.get(principal)
-        if user is None or not user.is_active:
-            return _refused(target, f"user {principal.name} does not exist or cannot log in", is_seen=False)
-    own_roles = (*roles, *grants.roles_of.get(principal, ()))
-    subjects = (principal, *(one for one in own_roles if _counts(one, enabled)))
-
-    def is_held(needed: Privilege) -> bool:
-        granted = any(holds(grants.held.get(subject, {}), needed, target) for subject in subjects)
-        return granted and (scope is None or holds(scope, needed, target))
-
-    if is_held(privilege):
-        return AccessDecision(Permission.ALLOWED, f"{principal} has {privilege.value} ON {target}")
-    reason = f"{principal} needs {privilege.value} ON {_named(target)}"
-    return _refused(target, reason, is_seen=is_held(Privilege.SEE))
-
-
-def may(grants: Grants, principal: Principal, privilege: Privilege, target: GrantObject) -> bool:
-    return decide(grants, principal, privilege, target).is_allowed
 
 
 def holds(held: Held, privilege: Privilege, target: GrantObject) -> bool:
@@ -466,10 +445,6 @@ def lost_privileges(before: Held, now: Held) -> tuple[tuple[Privilege, GrantObje
         if not holds(now, privilege, target)
     )
     return tuple(sorted(lost, key=lambda pair: (str(pair[1]), pair[0].value)))
-
-
-def _counts(one: Principal, enabled: Collection[Principal] | None) -> bool:
-    return enabled is None or one in enabled
 
 
 def _refused(target: GrantObject, reason: str, *, is_seen: bool) -> AccessDecision:

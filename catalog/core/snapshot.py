@@ -10,8 +10,9 @@ without a cluster leaves them out.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
+from typing import Any
 
 from catalog.core.authorisation import ALL_ZONES, Caller, Grants, Privilege
 from catalog.core.errors import ErrorKind, RefusedError
@@ -27,6 +28,8 @@ from catalog.core.messages import (
     Position,
     PrincipalCommand,
     RenameZone,
+    SchemaCommand,
+    SetDefaultZone,
     ZoneOption,
 )
 from catalog.core.principal_changes import change_principals
@@ -113,20 +116,19 @@ def _judged(snapshot: CatalogSnapshot, command: Command, surroundings: Surroundi
         return create_zone(snapshot, command, surroundings)
     if isinstance(command, AlterZone):
         return alter_zone(snapshot, command, surroundings)
-    if isinstance(command, RenameZone):
-        return rename_zone(snapshot, command)
-    if isinstance(command, DropZone):
-        return drop_zone(snapshot, command)
     if isinstance(command, CreateTable):
         return create_table(snapshot, command, surroundings)
-    if isinstance(command, AddColumns):
-        return add_columns(snapshot, command)
-    if isinstance(command, DropColumns):
-        return drop_columns(snapshot, command)
-    if isinstance(command, DropTable):
-        return drop_table(snapshot, command)
-    return set_default_zone(snapshot, command)
+    return _CHANGES[type(command)](snapshot, command)
 
+
+_CHANGES: dict[type[SchemaCommand], Callable[[CatalogSnapshot, Any], Change]] = {
+    RenameZone: rename_zone,
+    DropZone: drop_zone,
+    SetDefaultZone: set_default_zone,
+    AddColumns: add_columns,
+    DropColumns: drop_columns,
+    DropTable: drop_table,
+}
 
 PLACED = ("replicas", "quorum_size", "nodes_filter", "algorithm")
 """Fields of a zone that decide where its data is, and can be altered."""

@@ -15,10 +15,9 @@ from catalog.store.connections import open_engine, parse_url, reading, writer_lo
 from catalog.store.credential_rows import SqlSessions, SqlTokens
 from catalog.store.metastore_mark import SqlMetastoreMarks
 from catalog.store.migrate import require_current
-from catalog.store.repository import read_history
+from catalog.store.repository import SqlOutbox, SqlUnitOfWork, read_history
 from catalog.store.retention import SqlRetention
 from catalog.store.statement_log import SqlStatementLog
-from catalog.store.unit_of_work import SqlOutbox, SqlUnitOfWork
 
 log = structlog.get_logger(__name__)
 

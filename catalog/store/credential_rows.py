@@ -63,7 +63,8 @@ class SqlTokens:
             if basis != NO_BASIS:
                 valid = TOKENS.c.revoked_us.is_(None), TOKENS.c.expires_us > token.created_us
                 require_room(connection, (*belongs_to(token.owner, *_OWNER), *valid), TOKENS_MAX, "tokens")
-            connection.execute(insert(TOKENS), _row(token))
+            values = _values(token, "token_id", "created_us", "expires_us", "revoked_us")
+            connection.execute(insert(TOKENS), {**values, "scope": scope_text(token.scope)})
 
     def revoke(self, token_id: str, now_us: int) -> None:
         """Revoke a token once: a later call changes nothing."""
@@ -95,29 +96,15 @@ def require_room(
         raise RefusedError(ErrorKind.LOGIN_PROOF_LIMIT, f"the user has {most} {what} already")
 
 
-def _row(token: AccessToken) -> dict[str, Any]:
-    return {
-        "token_id": token.token_id,
-        "secret_hash": token.digest,
-        "owner_source": token.owner.source,
-        "owner_name": token.owner.name,
-        "scope": scope_text(token.scope),
-        "created_us": token.created_us,
-        "expires_us": token.expires_us,
-        "revoked_us": token.revoked_us,
-    }
+def _values(proof: AccessToken | ConsoleSession | OneTimeLink, *names: str) -> dict[str, Any]:
+    """Columns that all proofs have, and those whose names are fields of this one."""
+    owner = {"owner_source": proof.owner.source, "owner_name": proof.owner.name}
+    return {"secret_hash": proof.digest, **owner, **{name: getattr(proof, name) for name in names}}
 
 
 def _token(row: RowMapping) -> AccessToken:
-    return AccessToken(
-        token_id=row["token_id"],
-        digest=row["secret_hash"],
-        owner=Principal(row["owner_source"], row["owner_name"], row["owner_version"]),
-        scope=scope_of(row["scope"]),
-        created_us=row["created_us"],
-        expires_us=row["expires_us"],
-        revoked_us=row["revoked_us"],
-    )
+    times = row["created_us"], row["expires_us"], row["revoked_us"]
+    return AccessToken(row["token_id"], row["secret_hash"], _owner(row), scope_of(row["scope"]), *times)
 
 
 _SESSION_OWNER = SESSIONS.c.owner_source, SESSIONS.c.owner_name
@@ -159,15 +146,7 @@ class SqlSessions:
         with writing(self._engine) as connection:
             require_active(connection, session.owner, basis)
             connection.execute(delete(SESSIONS).where(over))
-            values = {
-                "secret_hash": session.digest,
-                "owner_source": session.owner.source,
-                "owner_name": session.owner.name,
-                "csrf": session.csrf,
-                "created_us": session.created_us,
-                "used_us": session.used_us,
-                "expires_us": session.expires_us,
-            }
+            values = _values(session, "csrf", "created_us", "used_us", "expires_us")
             connection.execute(insert(SESSIONS), values)
 
     def use(self, digest: str, now_us: int) -> None:
@@ -189,14 +168,7 @@ class SqlSessions:
             if basis != NO_BASIS:
                 usable = (*belongs_to(link.owner, *_LINK_OWNER), ONE_TIME_LINKS.c.used_us.is_(None))
                 require_room(connection, usable, LINKS_MAX, "links")
-            values = {
-                "secret_hash": link.digest,
-                "owner_source": link.owner.source,
-                "owner_name": link.owner.name,
-                "created_us": link.created_us,
-                "expires_us": link.expires_us,
-            }
-            connection.execute(insert(ONE_TIME_LINKS), values)
+            connection.execute(insert(ONE_TIME_LINKS), _values(link, "created_us", "expires_us"))
 
     def use_link(self, digest: str, now_us: int) -> Principal | None:
         """Use a link once and return its owner: None for one that does not exist, was used or has expired."""

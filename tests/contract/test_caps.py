@@ -19,7 +19,7 @@ from rebalance.core.keyspace.keys import Keyspace
 from rebalance.metastore.etcd import EtcdMetastore
 from simulator.control.invariants import Auditor
 from simulator.control.moves import MovesAuditor
-from simulator.control.trace import Trace
+from simulator.control.virtual_time import Trace
 from tests.fixtures.admission_world import Controllers, World, altered
 from tests.fixtures.group_driver import GroupDriver
 from tests.fixtures.watched_store import WatchedStore

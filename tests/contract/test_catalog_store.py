@@ -22,8 +22,8 @@ from catalog.service import CatalogService
 from catalog.store import CatalogStore
 from catalog.store.connections import open_engine, parse_url
 from catalog.store.migrate import migrate
+from catalog.store.repository import SqlUnitOfWork
 from catalog.store.tables import METADATA
-from catalog.store.unit_of_work import SqlUnitOfWork
 from parser.to_command import parse_ddl
 from tests.fixtures.script_runner import ScriptRunner, new_version
 

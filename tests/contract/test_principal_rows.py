@@ -14,6 +14,7 @@ from catalog.core.authorisation import (
     READY_GRANTS,
     READY_ROLES,
     SYSTEM,
+    Caller,
     Grant,
     Grants,
     Membership,
@@ -21,7 +22,6 @@ from catalog.core.authorisation import (
     User,
     UserRole,
     local_user,
-    may,
     role,
     zone_object,
 )
@@ -108,7 +108,7 @@ def test_what_was_committed_is_what_others_read(store: CatalogStore, catalog_url
         GrantEntry(WRITTEN, Grant(BEN, Privilege.AUDIT, SYSTEM)),
         GrantEntry(DROPPED, Grant(BEN, Privilege.SEE, ALL_ZONES)),
     )
-    assert may(known, ANNA, Privilege.READ, zone_object(ZONE.zone_id))
+    assert Caller(ANNA).may(known, Privilege.READ, zone_object(ZONE.zone_id))
     assert known == read_anew(catalog_url, store)
 
 

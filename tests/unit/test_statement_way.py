@@ -98,7 +98,7 @@ async def test_an_alter_passes_at_most_nine_functions_from_its_route_to_the_comm
         (way,) = ways
         print(f"\nALTER, from its route to the commit: {len(way)} frames", *way, sep="\n  ")
         assert way[0] == f"app/api/statements.py:{ROUTE}"
-        assert way[-1] == "catalog/store/unit_of_work.py:SqlUnitOfWork.commit"
+        assert way[-1] == "catalog/store/repository.py:SqlUnitOfWork.commit"
         assert "catalog/service.py:CatalogService.execute_round" in way
         assert len(way) <= FRAMES_MAX
 

@@ -27,7 +27,7 @@ from app.sql.plan.forecast import PlannedStatement, judged
 from app.sql.plan.member_counts import MemberCounts
 from app.sql.statements.results import ScriptError, StatementResult
 from app.sql.statements.script_reader import to_the_end
-from app.sql.statements.statement_ids import next_statement_id
+from app.sql.statements.statement_line import next_statement_id
 from catalog.core.audit import AuditEntry, AuditFilter, AuditRecord, Channel
 from catalog.core.authorisation import Caller, Grants, Principal
 from catalog.core.credentials import NO_BASIS, AccessToken, LoginBasis

@@ -27,8 +27,7 @@ from app.requests.errors import problem
 from app.security.standing import StandingWatch
 from app.sql.statements.results import HELD, QueryResult, ScriptError, ShownResult
 from app.sql.statements.script_reader import ScriptReader
-from app.sql.statements.statement_ids import numbered
-from app.sql.statements.statement_line import StatementLine, StatementTurn, accepted
+from app.sql.statements.statement_line import StatementLine, StatementTurn, accepted, numbered
 from app.sql.statements.statement_meter import StatementMeter
 from catalog.core.authorisation import SYSTEM, Privilege
 from catalog.core.credentials import scope_text

@@ -24,8 +24,15 @@ import structlog
 from app.requests.context import current_actor, current_principal, current_scope
 from app.sql.query.sandbox import UTC, read_frame, write_frame
 from app.sql.statements.results import AnswerColumn, ResultSet, ResultType
-from app.sql.statements.statement_ids import current_statement_id
-from app.sql.statements.statement_line import LineLimits, QueryClient, QueryEntry, QueryLine, Ticket, has_waited
+from app.sql.statements.statement_line import (
+    LineLimits,
+    QueryClient,
+    QueryEntry,
+    QueryLine,
+    Ticket,
+    current_statement_id,
+    has_waited,
+)
 from catalog.core.errors import ErrorKind, RefusedError, StatementError
 from catalog.core.messages import Position
 from parser.select import PreparedQuery

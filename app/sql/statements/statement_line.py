@@ -10,11 +10,16 @@ a place is always soon free for a cheap one. The next place goes to the address 
 queries, then to the user with the fewest, then to the one served longest ago, then to the first to come.
 Addresses come before users, for a client can make up names. No client or address can fill the line: each has a
 part of it.
+
+DDL of a logged statement goes into the catalog's history under ids of a context variable, because between the
+log (outermost) and the commit (innermost, in the worker thread) lie engines that need not know of it: whatever
+runs inside ``numbered`` commits under ids that the log can find again after its server has died.
 """
 
 from __future__ import annotations
 
 import asyncio
+import uuid
 from collections import Counter
 from collections.abc import AsyncIterator, Hashable
 from contextlib import AbstractContextManager, asynccontextmanager
@@ -25,7 +30,37 @@ from app.requests.context import current_actor, current_principal, holding
 from catalog.core.authorisation import Caller, Held, Principal
 from catalog.core.credentials import is_within
 from catalog.core.errors import ErrorKind, RefusedError
+from catalog.store.statement_log import part_id
 from rebalance.hosting.client_connections import network_of
+
+
+@dataclass
+class _Parts:
+    statement_id: str
+    given: int = 0
+
+
+_CURRENT: ContextVar[_Parts | None] = ContextVar("logged_statement", default=None)
+
+
+def numbered(statement_id: str) -> AbstractContextManager[None]:
+    """DDL inside the block, in the order of its execution, is ``part_id(statement_id, 1)``, 2, ..."""
+    return holding(_CURRENT, _Parts(statement_id))
+
+
+def next_statement_id() -> str:
+    """The id of the DDL statement that is about to run; outside ``numbered`` a new one."""
+    parts = _CURRENT.get()
+    if parts is None:
+        return uuid.uuid4().hex
+    parts.given += 1
+    return part_id(parts.statement_id, parts.given)
+
+
+def current_statement_id() -> str:
+    """Id of the logged statement that runs; empty outside of ``numbered``."""
+    parts = _CURRENT.get()
+    return parts.statement_id if parts is not None else ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,11 +10,11 @@ from catalog.core.authorisation import (
     ALL_ZONES,
     READY_GRANTS,
     SYSTEM,
+    Caller,
     Grants,
     Principal,
     Privilege,
     local_user,
-    may,
     zone_object,
 )
 from catalog.core.errors import ErrorKind
@@ -81,21 +81,21 @@ def test_dropping_takes_grants_and_memberships_along() -> None:
         "DROP USER anna",
         "CREATE USER anna",
     )
-    assert not may(snapshot.grants, anna(snapshot), Privilege.SEE, SYSTEM)
+    assert not Caller(anna(snapshot)).may(snapshot.grants, Privilege.SEE, SYSTEM)
     snapshot = after("GRANT readers TO anna", "DROP ROLE readers", "CREATE ROLE readers", on=snapshot)
-    assert not may(snapshot.grants, anna(snapshot), Privilege.SEE, SYSTEM)
+    assert not Caller(anna(snapshot)).may(snapshot.grants, Privilege.SEE, SYSTEM)
     assert snapshot.grants.held == READY_GRANTS.held
 
 
 def test_grants_are_given_and_taken_and_repeated_without_a_version() -> None:
     snapshot = after("CREATE ZONE orders", "CREATE USER anna", "GRANT READ, WRITE ON ZONE orders TO anna")
     orders = zone_object(ZoneId(1))
-    assert may(snapshot.grants, anna(snapshot), Privilege.WRITE, orders)
+    assert Caller(anna(snapshot)).may(snapshot.grants, Privilege.WRITE, orders)
     repeated = change("GRANT WRITE ON ZONE orders TO anna", snapshot)
     assert (repeated.applied, repeated.entries) == (False, ())
     snapshot = after("REVOKE WRITE ON ZONE orders FROM anna", on=snapshot)
-    assert not may(snapshot.grants, anna(snapshot), Privilege.WRITE, orders)
-    assert may(snapshot.grants, anna(snapshot), Privilege.READ, orders)
+    assert not Caller(anna(snapshot)).may(snapshot.grants, Privilege.WRITE, orders)
+    assert Caller(anna(snapshot)).may(snapshot.grants, Privilege.READ, orders)
     assert change("REVOKE WRITE ON ZONE orders FROM anna", snapshot).entries == ()
     assert len(change("GRANT SEE, SEE ON SYSTEM TO anna, anna", snapshot).entries) == 1
 
@@ -111,12 +111,12 @@ def test_a_grant_follows_the_zone_and_not_its_name() -> None:
     bills, orders = snapshot.zone("BILLS"), snapshot.zone("ORDERS")
     assert bills is not None
     assert orders is not None
-    assert may(snapshot.grants, anna(snapshot), Privilege.READ, zone_object(bills.zone_id))
-    assert not may(snapshot.grants, anna(snapshot), Privilege.SEE, zone_object(orders.zone_id))
+    assert Caller(anna(snapshot)).may(snapshot.grants, Privilege.READ, zone_object(bills.zone_id))
+    assert not Caller(anna(snapshot)).may(snapshot.grants, Privilege.SEE, zone_object(orders.zone_id))
     again = after("DROP ZONE bills", "CREATE ZONE bills", on=snapshot)
     made = again.zone("BILLS")
     assert made is not None
-    assert not may(again.grants, anna(again), Privilege.SEE, zone_object(made.zone_id))
+    assert not Caller(anna(again)).may(again.grants, Privilege.SEE, zone_object(made.zone_id))
     assert not again.grants.held.get(anna(again))
 
 
@@ -128,8 +128,8 @@ def test_a_revoke_of_all_zones_leaves_what_one_zone_has() -> None:
         "GRANT READ ON ZONE orders TO anna",
         "REVOKE READ ON ALL ZONES FROM anna",
     )
-    assert may(snapshot.grants, anna(snapshot), Privilege.READ, zone_object(ZoneId(1)))
-    assert not may(snapshot.grants, anna(snapshot), Privilege.READ, ALL_ZONES)
+    assert Caller(anna(snapshot)).may(snapshot.grants, Privilege.READ, zone_object(ZoneId(1)))
+    assert not Caller(anna(snapshot)).may(snapshot.grants, Privilege.READ, ALL_ZONES)
 
 
 @pytest.mark.parametrize(

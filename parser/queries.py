@@ -100,12 +100,12 @@ class CallRules(RuleParser):
         known = {member.value: member for member in Procedure}
         expected = " or ".join(f"system.{name.lower()}" for name in known)
         start = self._curr
-        if self.keyword() == SCHEMA and self._next is not None and self._next.token_type is TokenType.DOT:
+        if self.word() == SCHEMA and self._next is not None and self._next.token_type is TokenType.DOT:
             self._advance()
             self._advance()
-        procedure = known.get(self.keyword())
+        procedure = known.get(self.word())
         if procedure is None:
-            if self.keyword():
+            if self._curr and self._curr.token_type not in (TokenType.IDENTIFIER, TokenType.STRING):
                 message = f"unknown procedure; accepted: {expected}"
                 self.refuse(ErrorKind.STATEMENT_NOT_SUPPORTED, message, start)
             self.fail(expected)
@@ -113,7 +113,7 @@ class CallRules(RuleParser):
         return procedure
 
     def _array(self, element: Callable[[], PlacedArgument[T]]) -> tuple[PlacedArgument[T], ...]:
-        if not self.take_keyword("ARRAY"):
+        if not self.take_word("ARRAY"):
             self.fail("ARRAY[...]")
         self.need(TokenType.L_BRACKET, "[")
         if self.take(TokenType.R_BRACKET):
@@ -325,28 +325,28 @@ class QuestionRules(CallRules):
         return CommandNode(this=rules[word]())
 
     def _show(self) -> Statement:
-        if self.take_keyword("CREATE"):
-            if not self.take_keyword("ZONE"):
+        if self.take_word("CREATE"):
+            if not self.take_word("ZONE"):
                 self.fail("ZONE")
             name = self.name("a zone name")
             self.expect_end()
             return Show(ShowKind.CREATE_ZONE, name)
         kinds = {kind.value: kind for kind in ShowKind if kind is not ShowKind.CREATE_ZONE}
-        kind = kinds.get(self.keyword())
+        kind = kinds.get(self.word())
         if kind is None:
             self.fail(f"{', '.join(kinds)} or CREATE ZONE")
         self._advance()
         named = None
-        if kind is ShowKind.GRANTS and self.take_keyword("FOR"):
+        if kind is ShowKind.GRANTS and self.take_word("FOR"):
             named = self.name("a user or role name")
-        elif self.take_keyword("FROM", "IN"):
+        elif self.take_word("FROM", "IN"):
             named = self.name("a name")
         elif kind is ShowKind.COLUMNS:
             self.fail("FROM and the name of a table")
         like = escape = None
-        if self.take_keyword("LIKE"):
+        if self.take_word("LIKE"):
             like = self.need(TokenType.STRING, "a pattern in single quotes").text
-            if self.take_keyword("ESCAPE"):
+            if self.take_word("ESCAPE"):
                 token = self.need(TokenType.STRING, "one character in single quotes")
                 escape = token.text
                 if len(escape) != 1:
@@ -356,23 +356,23 @@ class QuestionRules(CallRules):
 
     def _describe(self) -> Statement:
         following = self._next
-        is_zone = self.keyword() == "ZONE" and following is not None and following.token_type != TokenType.DOT
+        is_zone = self.word() == "ZONE" and following is not None and following.token_type != TokenType.DOT
         if is_zone:
             self._advance()
             name = self.name("a zone name")
             self.expect_end()
             return DescribeZone(name)
-        self.take_keyword("TABLE")
+        self.take_word("TABLE")
         name = self.name("ZONE and a name, or the name of a table")
         self.expect_end()
         return DescribeTable(name)
 
     def _explain(self) -> Statement:
-        if self.keyword() == "PARTITION":
+        if self.word() == "PARTITION":
             return self._explain_partition()
         if not self._curr:
             self.fail("a statement or PARTITION")
-        if self.keyword() in QUERY_WORDS | QUESTION_WORDS:
+        if self.word() in QUERY_WORDS | QUESTION_WORDS:
             message = "EXPLAIN accepts zone statements only: a query changes nothing"
             self.refuse(ErrorKind.STATEMENT_NOT_SUPPORTED, message, self._curr)
         explained = _behind(self.piece, self._curr)

@@ -111,21 +111,8 @@ class RuleParser(Parser):
             return taken
         return None
 
-    def keyword(self) -> str:
-        """The current token as a word, whatever the tokenizer makes of it; empty for a quoted one."""
-        quoted = (TokenType.IDENTIFIER, TokenType.STRING)
-        if not self._curr or self._curr.token_type in quoted:
-            return ""
-        return self._curr.text.upper()
-
-    def take_keyword(self, *words: str) -> bool:
-        if self.keyword() not in words:
-            return False
-        self._advance()
-        return True
-
-    def take_word(self, word: str) -> bool:
-        if self.word() != word:
+    def take_word(self, *words: str) -> bool:
+        if self.word() not in words:
             return False
         self._advance()
         return True

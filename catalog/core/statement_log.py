@@ -44,6 +44,11 @@ class StatementState(Enum):
         return self not in (StatementState.PENDING, StatementState.RUNNING)
 
 
+def part_id(statement_id: str, n: int) -> str:
+    """Return the id under which the n-th DDL statement of a logged script is in the catalog's history."""
+    return f"{statement_id}-{n}"
+
+
 def key_of_scope(idempotency_key: str | None, scope: str) -> str | None:
     """The key as the log keeps it: what was sent with one scope is no repetition of what was sent with another
     one, or with none."""

@@ -24,6 +24,7 @@ from catalog.core.statement_log import (
     StatementProgress,
     StatementRow,
     StatementState,
+    part_id,
 )
 from catalog.core.zone import ZoneId
 from catalog.store.connections import reading, storable, writing
@@ -54,11 +55,6 @@ def pack(value: object) -> bytes:
 
 def unpack(body: bytes) -> Any:
     return json.loads(zlib.decompress(body))
-
-
-def part_id(statement_id: str, n: int) -> str:
-    """Return the id under which the n-th DDL statement of a logged script is in the catalog's history."""
-    return f"{statement_id}-{n}"
 
 
 class SqlStatementLog:

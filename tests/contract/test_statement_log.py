@@ -8,11 +8,11 @@ from collections.abc import Iterator
 import pytest
 
 from app.sql.engine.statement_jobs import TRINO, outcome_of_abandoned
-from catalog.core.statement_log import REPEAT_PREFIX, LoggedOutcome, NewStatement, StatementState
+from catalog.core.statement_log import REPEAT_PREFIX, LoggedOutcome, NewStatement, StatementState, part_id
 from catalog.core.zone import Node
 from catalog.service import CatalogService
 from catalog.store import CatalogStore
-from catalog.store.statement_log import SqlStatementLog, pack, part_id
+from catalog.store.statement_log import SqlStatementLog, pack
 from tests.fixtures.script_runner import script_of
 
 LEASE_S = 10.0

@@ -30,7 +30,7 @@ from app.requests.context import current_actor, current_principal, holding
 from catalog.core.authorisation import Caller, Held, Principal
 from catalog.core.credentials import is_within
 from catalog.core.errors import ErrorKind, RefusedError
-from catalog.store.statement_log import part_id
+from catalog.core.statement_log import part_id
 from rebalance.hosting.client_connections import network_of
 
 

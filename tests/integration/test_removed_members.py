@@ -19,8 +19,7 @@ from rebalance.nodes.partition_view import MirroredEndpoints
 from tests.fixtures.node_cluster import NodeCluster, node_cluster
 from tests.fixtures.node_processes import members_below
 from zonekeeper_client.direct import DirectPath
-from zonekeeper_client.routing_map import Partition
-from zonekeeper_client.routing_maps import RoutingMaps
+from zonekeeper_client.routing_maps import Partition, RoutingMaps
 from zonekeeper_client.servers import Servers
 from zonekeeper_client.writes import Write
 

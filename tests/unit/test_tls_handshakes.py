@@ -14,8 +14,7 @@ import httpx
 import pytest
 
 from rebalance.hosting.tls_handshakes import SharedContext, closed_handshakes
-from zonekeeper_client.requests import Request
-from zonekeeper_client.servers import ServerFailedError, Servers
+from zonekeeper_client.servers import Request, ServerFailedError, Servers
 
 WAIT_S = 60.0
 # A plain context sends wrong protocols in one of 2,000, or more.

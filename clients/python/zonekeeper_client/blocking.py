@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Coroutine, Sequence
+from functools import partial
 from pathlib import Path
 from threading import Thread
 from typing import Any, Self, TypeVar, Unpack
@@ -37,8 +38,16 @@ class BlockingZoneClient:
         authority: str = "",
         data_dir: Path = DATA_DIR,
     ) -> None:
-        self._urls, self._mode, self._time_limit_s, self._tls = tuple(urls), mode, time_limit_s, tls
-        self._token, self._authority, self._data_dir = token, authority, data_dir
+        self._new_client = partial(
+            ZoneClient,
+            tuple(urls),
+            mode=mode,
+            time_limit_s=time_limit_s,
+            tls=tls,
+            token=token,
+            authority=authority,
+            data_dir=data_dir,
+        )
 
     def __enter__(self) -> Self:
         self._loop = asyncio.new_event_loop()
@@ -87,16 +96,8 @@ class BlockingZoneClient:
         return self._done(self._client.get(zone, key, read=read, at_revision=at_revision, limit_s=limit_s))
 
     async def _made(self) -> ZoneClient:
-        """Make the client in the loop's thread, since its connections belong to that loop."""
-        return ZoneClient(
-            self._urls,
-            mode=self._mode,
-            time_limit_s=self._time_limit_s,
-            tls=self._tls,
-            token=self._token,
-            authority=self._authority,
-            data_dir=self._data_dir,
-        )
+        """In the loop's thread: its connections belong to that loop."""
+        return self._new_client()
 
     def _done(self, work: Coroutine[Any, Any, T]) -> T:
         """The result; what is interrupted is cancelled."""

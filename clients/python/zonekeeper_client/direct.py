@@ -8,7 +8,6 @@ import logging
 from collections.abc import Awaitable, Callable
 from typing import Protocol, TypeVar
 
-from zonekeeper_client.attempts import AttemptFailedError
 from zonekeeper_client.errors import (
     ClientError,
     ConditionFailedError,
@@ -17,12 +16,11 @@ from zonekeeper_client.errors import (
     RefusedByServerError,
     ServersUnavailableError,
 )
-from zonekeeper_client.pauses import Pause
-from zonekeeper_client.routing_map import STORE_ENGINE, Partition, Route, RoutingMap
-from zonekeeper_client.routing_maps import RoutingMaps
+from zonekeeper_client.routing_maps import STORE_ENGINE, Partition, Route, RoutingMap, RoutingMaps
+from zonekeeper_client.servers import Pause
 from zonekeeper_client.store_servers import StoreServers
 from zonekeeper_client.tls import ShownCertificate, TlsFiles
-from zonekeeper_client.writes import Row, Write, Written
+from zonekeeper_client.writes import AttemptFailedError, Row, Write, Written
 
 log = logging.getLogger(__name__)
 
@@ -139,7 +137,8 @@ class DirectPath:
                 log.debug("attempt %d of partition %s failed at %s", attempts, partition, reason)
                 self._maps.doubt(partition)
                 if not failed.is_well:
-                    self._avoid(url)
+                    recent = {other: at for other, at in self._failed_at.items() if clock() - at < AVOIDED_S}
+                    self._failed_at = recent | {url: clock()}
                 waiting = [] if failed.is_map_old else sorted(waiting, key=failed.names, reverse=True)
             except (ConditionFailedError, RefusedByServerError) as failed:
                 # A revision never comes again; any other attempt that is late may yet be carried out.
@@ -158,8 +157,3 @@ class DirectPath:
         """URLs in the order of attempts: those that failed a moment ago last, the oldest failure first."""
         earliest = asyncio.get_running_loop().time() - AVOIDED_S
         return sorted(urls, key=lambda url: max(self._failed_at.get(url, 0.0), earliest))
-
-    def _avoid(self, url: str) -> None:
-        now = asyncio.get_running_loop().time()
-        recent = {other: at for other, at in self._failed_at.items() if now - at < AVOIDED_S}
-        self._failed_at = recent | {url: now}

@@ -16,7 +16,6 @@ from typing import Any
 import grpc.aio
 
 from zonekeeper_client import etcd_wire as wire
-from zonekeeper_client.attempts import AttemptFailedError
 from zonekeeper_client.errors import (
     ConditionFailedError,
     OperationAbandonedError,
@@ -24,9 +23,9 @@ from zonekeeper_client.errors import (
     RefusedByServerError,
 )
 from zonekeeper_client.etcd_wire import KeyValue, TxnAnswer
-from zonekeeper_client.routing_map import Partition
+from zonekeeper_client.routing_maps import Partition
 from zonekeeper_client.tls import ShownCertificate
-from zonekeeper_client.writes import Row, Write, Written
+from zonekeeper_client.writes import AttemptFailedError, Row, Write, Written
 
 IDENTITY_KEY, GENERATION_KEY = b"g", b"f"
 DATUM_PREFIX, OPERATION_PREFIX = b"d/", b"o/"

@@ -51,7 +51,8 @@ def get(key: bytes, *, keys_only: bool = False) -> bytes:
 
 
 def put(key: bytes, value: bytes, lease: int = 0) -> bytes:
-    return _bytes(2, _bytes(1, key) + _filled(2, value) + (_varint_field(3, lease) if lease else b""))
+    filled = _bytes(2, value) if value else b""
+    return _bytes(2, _bytes(1, key) + filled + (_varint_field(3, lease) if lease else b""))
 
 
 def put_if_absent(key: bytes, value: bytes, lease: int) -> bytes:
@@ -100,10 +101,6 @@ def _varint_field(number: int, value: int) -> bytes:
 
 def _bytes(number: int, value: bytes) -> bytes:
     return _varint(number << 3 | BYTES) + _varint(len(value)) + value
-
-
-def _filled(number: int, value: bytes) -> bytes:
-    return _bytes(number, value) if value else b""
 
 
 def _varint(value: int) -> bytes:

@@ -1,16 +1,69 @@
-"""The routing maps of a client, and when they are fetched again."""
+"""The routing maps of a client, read from the API's JSON, and when they are fetched again."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
 from dataclasses import dataclass, field, replace
+from typing import NamedTuple, Self
 
-from zonekeeper_client import requests
-from zonekeeper_client.errors import RefusedByServerError, ServersUnavailableError
-from zonekeeper_client.pauses import Pause
-from zonekeeper_client.routing_map import Partition, Route, RoutingMap
-from zonekeeper_client.servers import Answer, ServerFailedError, Servers
+import mmh3
+
+from zonekeeper_client.errors import ClientError, JsonObject, RefusedByServerError, ServersUnavailableError
+from zonekeeper_client.servers import Answer, Pause, ServerFailedError, Servers, routing_request
+
+KEY_HASH_NAME = "murmur3-32"
+GROUPS_ENGINE, STORE_ENGINE = "etcd", "store"
+
+
+class Partition(NamedTuple):
+    """A partition of a zone."""
+
+    zone_id: int
+    number: int
+
+    def __str__(self) -> str:
+        return f"{self.zone_id}/{self.number}"
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """Whom to ask, the preferred one first. ``generation``: of the group; None takes any."""
+
+    voters: tuple[str, ...] = ()
+    generation: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RoutingMap:
+    """``routes[n]``: the voters of partition n, and the generation of its group; or the store servers of its
+    owners. Of two maps the one with the higher ``version`` is the newer; ``tag`` (an ETag) says whether two are
+    the same."""
+
+    zone_id: int
+    routes: tuple[Route, ...]
+    version: int
+    tag: str
+    engine: str = GROUPS_ENGINE
+
+    @classmethod
+    def decode(cls, body: JsonObject, tag: str) -> Self:
+        """Raises ClientError when the servers hash keys in a way that this client does not know."""
+        if body["key_hash"] != KEY_HASH_NAME:
+            raise ClientError(
+                f"the server hashes keys by {body['key_hash']}; this client knows {KEY_HASH_NAME}"
+            )
+        routes = tuple(Route(tuple(each["voters"]), each.get("generation")) for each in body["partitions"])
+        return cls(body["zone_id"], routes, body["version"], tag, body.get("engine", GROUPS_ENGINE))
+
+    def partition_of(self, key: str) -> Partition:
+        return Partition(self.zone_id, key_hash(key) % len(self.routes))
+
+
+def key_hash(key: str) -> int:
+    """MurmurHash3 x86 32-bit, seed 0, of the key in UTF-8, unsigned. Frozen: keys lie where it says."""
+    return int(mmh3.hash(key.encode(), 0, signed=False))
+
 
 log = logging.getLogger(__name__)
 
@@ -94,7 +147,7 @@ class RoutingMaps:
     async def _fetch(self, zone: RoutedZone) -> None:
         clock = asyncio.get_running_loop().time
         await asyncio.sleep(max(zone.not_before - clock(), 0.0))
-        request = requests.routing(zone.name, None if zone.map is None else zone.map.tag)
+        request = routing_request(zone.name, None if zone.map is None else zone.map.tag)
         try:
             answer = await self._servers.answered(request, self._time_limit_s)
         except ServerFailedError as failed:

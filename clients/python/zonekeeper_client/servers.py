@@ -3,16 +3,84 @@
 from __future__ import annotations
 
 import asyncio
+import random
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
+from urllib.parse import quote, urlencode
 
 import httpx
 
 from zonekeeper_client.errors import ClientError, JsonObject, ProblemDocument, refusal
-from zonekeeper_client.pauses import Pause
-from zonekeeper_client.requests import TIMEOUT_FIELD, TIMEOUT_MAX_S, Request
 from zonekeeper_client.tls import closed_handshakes, trusting
 from zonekeeper_client.version import VERSION, VERSION_FIELD, check_version
+from zonekeeper_client.writes import Write
+
+
+@dataclass(frozen=True, slots=True)
+class Pause:
+    """``first_s`` at first, twice as long each time, at most ``most_s``."""
+
+    first_s: float
+    most_s: float
+    whole_s: float = 0.0
+
+    def longer(self) -> Pause:
+        return replace(self, whole_s=min(2 * self.whole_s, self.most_s) if self.whole_s else self.first_s)
+
+    @property
+    def drawn_s(self) -> float:
+        """Half of it to all of it, so that clients which failed together do not come back together."""
+        return self.whole_s * random.uniform(0.5, 1.0)
+
+
+TIMEOUT_FIELD = "Zonekeeper-Timeout"
+"""Header: seconds that the caller waits."""
+TIMEOUT_MAX_S = 60.0
+ABANDONS_FIELD = "Zonekeeper-Abandons"
+"""Header: operation ids of earlier writes of the key that the caller gives up."""
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """``path`` is escaped and has the query."""
+
+    method: str
+    path: str
+    body: object = None
+    headers: Mapping[str, str] = field(default_factory=dict)
+
+
+def write_request(zone: str, wanted: Write) -> Request:
+    """Repeating it with the same operation id changes nothing more."""
+    query = {} if wanted.if_revision is None else {"if_revision": str(wanted.if_revision)}
+    query |= {"if_absent": "true"} if wanted.if_absent else {}
+    headers = {"Idempotency-Key": wanted.operation}
+    if wanted.abandons:
+        headers[ABANDONS_FIELD] = " ".join(wanted.abandons)
+    path = _path(zone, f"/kv/{_segment(wanted.key)}", query)
+    if wanted.value is None:
+        return Request("DELETE", path, headers=headers)
+    return Request("PUT", path, {"value": wanted.value}, headers)
+
+
+def get_request(zone: str, key: str, options: Mapping[str, str | int]) -> Request:
+    """``options``: ``read`` and ``at_revision``, as the route documents them."""
+    return Request("GET", _path(zone, f"/kv/{_segment(key)}", options))
+
+
+def routing_request(zone: str, tag: str | None = None) -> Request:
+    """The routing map; status 304 while ``tag`` is still its ETag."""
+    return Request("GET", _path(zone, "/routing"), headers={} if tag is None else {"If-None-Match": tag})
+
+
+def _path(zone: str, rest: str, query: Mapping[str, str | int] | None = None) -> str:
+    return f"/api/v1/zones/{_segment(zone)}{rest}" + (f"?{urlencode(query)}" if query else "")
+
+
+def _segment(text: str) -> str:
+    """Dots are escaped too, because ``.`` and ``..`` would be taken for folders."""
+    return quote(text, safe="").replace(".", "%2E")
+
 
 CONNECT_LIMIT_S = 2.0
 HUNG_AFTER_S = 5.0

@@ -1,9 +1,15 @@
-"""Writes of one key as values: what they ask for, and which texts they may have."""
+"""Writes of one key as values, what answers them, and how one attempt at one member or server failed.
+
+A write of unknown outcome is abandoned by the next write of its key.
+"""
 
 from __future__ import annotations
 
 import re
+from collections import OrderedDict
+from collections.abc import Iterable
 from dataclasses import dataclass
+from urllib.parse import quote, urlsplit
 
 KEY_CHARS_MAX = 1024
 OPERATION_ID_PATTERN = "^[!-~]{1,128}$"
@@ -71,3 +77,59 @@ def check_text(what: str, text: str) -> None:
         text.encode()
     except UnicodeEncodeError as error:
         raise ValueError(f"the {what} is not UTF-8 text (character {error.start + 1})") from error
+
+
+class AttemptFailedError(Exception):
+    """The same request may be sent to another one. ``may_be_done``: it may have been carried out, or may yet
+    be; ``is_well``: who was asked is fine, and somebody else may do it; ``is_map_old``: the map named an
+    earlier generation; ``leader``: the server that does it, as far as is known."""
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        may_be_done: bool = False,
+        is_well: bool = False,
+        is_map_old: bool = False,
+        leader: str = "",
+    ) -> None:
+        super().__init__(message)
+        self.may_be_done = may_be_done
+        self.is_well = is_well or is_map_old
+        self.is_map_old = is_map_old
+        self._leader = leader
+
+    def names(self, url: str) -> bool:
+        """True for the URL of the server that leads."""
+        return bool(self._leader) and f"/{quote(self._leader, safe='')}/" in urlsplit(url).path
+
+
+KEYS_MAX = 10_000
+
+
+class UnsettledWrites:
+    """Operation ids by zone and key, oldest first: of a key the newest ``ABANDONED_MAX``, of the newest
+    ``KEYS_MAX`` keys."""
+
+    def __init__(self) -> None:
+        self._ids: OrderedDict[tuple[str, str], list[str]] = OrderedDict()
+
+    def of(self, zone: str, key: str, but: str = "") -> tuple[str, ...]:
+        """Without ``but``, which is being sent again."""
+        return tuple(operation for operation in self._ids.get((zone, key), ()) if operation != but)
+
+    def add(self, zone: str, key: str, operation: str) -> None:
+        ids = [*self.of(zone, key, but=operation), operation]
+        self._ids[zone, key] = ids[-ABANDONED_MAX:]
+        self._ids.move_to_end((zone, key))
+        if len(self._ids) > KEYS_MAX:
+            self._ids.popitem(last=False)
+
+    def settle(self, zone: str, key: str, operations: Iterable[str]) -> None:
+        """They have an outcome now."""
+        settled = set(operations)
+        left = [operation for operation in self._ids.get((zone, key), ()) if operation not in settled]
+        if left:
+            self._ids[zone, key] = left
+        else:
+            self._ids.pop((zone, key), None)

@@ -22,7 +22,6 @@ from typing import Self, TypedDict, Unpack
 
 import httpx
 
-from zonekeeper_client import requests
 from zonekeeper_client.direct import DirectPath
 from zonekeeper_client.errors import (
     ClientError,
@@ -35,10 +34,9 @@ from zonekeeper_client.errors import (
 )
 from zonekeeper_client.local_server import DATA_DIR, local_login
 from zonekeeper_client.routing_maps import RoutingMaps
-from zonekeeper_client.servers import ServerFailedError, Servers
+from zonekeeper_client.servers import ServerFailedError, Servers, get_request, write_request
 from zonekeeper_client.tls import TlsFiles
-from zonekeeper_client.unsettled import UnsettledWrites
-from zonekeeper_client.writes import Write, check_key
+from zonekeeper_client.writes import UnsettledWrites, Write, check_key
 
 TIME_LIMIT_S = 15.0
 KEY_NOT_FOUND = "KEY_NOT_FOUND"
@@ -214,7 +212,7 @@ class ZoneClient:
     async def _write_by_server(self, zone: str, write: Write, limit_s: float) -> Stored:
         failures: list[ServerFailedError] = []
         try:
-            answer = await self._servers.answered(requests.write(zone, write), limit_s, failures)
+            answer = await self._servers.answered(write_request(zone, write), limit_s, failures)
         except ServerFailedError as failed:
             last = f"within {limit_s:g} s; last: {failed}"
             if any(each.may_be_done for each in failures):
@@ -234,7 +232,7 @@ class ZoneClient:
         if at_revision is not None:
             options["at_revision"] = at_revision
         try:
-            body = (await self._servers.answered(requests.get(zone, key, options), limit_s)).body
+            body = (await self._servers.answered(get_request(zone, key, options), limit_s)).body
         except ServerFailedError as failed:
             raise ReadTimedOutError(f"no answer within {limit_s:g} s; last: {failed}") from failed
         except RefusedByServerError as refused:

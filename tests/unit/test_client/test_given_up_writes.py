@@ -9,8 +9,7 @@ import pytest
 
 from tests.unit.test_client.servers import URL, Network, problem
 from zonekeeper_client import ConditionFailedError, OperationAbandonedError, OutcomeUnknownError, ZoneClient
-from zonekeeper_client.unsettled import UnsettledWrites
-from zonekeeper_client.writes import ABANDONED_MAX
+from zonekeeper_client.writes import ABANDONED_MAX, UnsettledWrites
 
 LIMIT_S = 0.6
 STORED = httpx.Response(200, json={"partition": 5, "operation_id": "x", "repeated": False, "revision": 9})

@@ -31,18 +31,15 @@ from rebalance.store.shell import frame_connection, store_client
 from tests.fixtures.scripted_etcd import ScriptedEtcd, scripted_etcd
 from zonekeeper_client import (
     ConditionFailedError,
-    requests,
-    routing_map,
     routing_maps,
+    servers,
     store_servers,
-    store_wire,
     version,
     writes,
 )
-from zonekeeper_client.attempts import AttemptFailedError
 from zonekeeper_client.etcd_members import EtcdMembers
-from zonekeeper_client.routing_map import Partition
-from zonekeeper_client.writes import Row, Write, Written
+from zonekeeper_client.routing_maps import Partition
+from zonekeeper_client.writes import AttemptFailedError, Row, Write, Written
 
 DATA = Path(__file__).parents[2] / "data"
 
@@ -51,24 +48,24 @@ def lines(name: str) -> list[list[str]]:
     return [line.split("\t") for line in (DATA / name).read_text().splitlines()]
 
 
-@pytest.mark.parametrize("hash_of", [key_hash.key_hash, routing_map.key_hash])
+@pytest.mark.parametrize("hash_of", [key_hash.key_hash, routing_maps.key_hash])
 def test_keys_lie_where_they_lay(hash_of: Callable[[str], int]) -> None:
     golden = lines("key_hash_golden.tsv")
     assert [hash_of(json.loads(key)) for key, _ in golden] == [int(expected) for _, expected in golden]
 
 
 def test_names_and_bounds() -> None:
-    assert routing_map.KEY_HASH_NAME == key_hash.KEY_HASH_NAME
-    assert (routing_map.GROUPS_ENGINE, routing_map.STORE_ENGINE) == (DEFAULT_ENGINE, STORE_ENGINE)
+    assert routing_maps.KEY_HASH_NAME == key_hash.KEY_HASH_NAME
+    assert (routing_maps.GROUPS_ENGINE, routing_maps.STORE_ENGINE) == (DEFAULT_ENGINE, STORE_ENGINE)
     assert (writes.KEY_CHARS_MAX, writes.OPERATION_ID_PATTERN) == (
         key_text.KEY_CHARS_MAX,
         key_text.OPERATION_ID_PATTERN,
     )
     assert writes.ABANDONED_MAX == write_terms.ABANDONED_MAX
-    assert (requests.ABANDONS_FIELD, version.VERSION_FIELD) == (ABANDONS_FIELD, VERSION_FIELD)
-    assert (requests.TIMEOUT_FIELD, requests.TIMEOUT_MAX_S) == (TIMEOUT_FIELD, TIMEOUT_MAX_S)
+    assert (servers.ABANDONS_FIELD, version.VERSION_FIELD) == (ABANDONS_FIELD, VERSION_FIELD)
+    assert (servers.TIMEOUT_FIELD, servers.TIMEOUT_MAX_S) == (TIMEOUT_FIELD, TIMEOUT_MAX_S)
     assert routing_maps.MAP_VERSION_FIELD == VERSION_HEADER
-    assert (store_wire.WIRE_FORMAT, store_wire.FRAME_BYTES_MAX) == (
+    assert (store_servers.WIRE_FORMAT, store_servers.FRAME_BYTES_MAX) == (
         store_messages.WIRE_FORMAT,
         frame_connection.FRAME_BYTES_MAX,
     )
@@ -154,23 +151,23 @@ async def test_members_are_asked_in_the_same_bytes(asked: Any, case: str) -> Non
 
 # Store servers
 
-CHANGES = (store_wire.KeyChange(b"key", b"value"),)
-FRAMES: dict[str, tuple[store_wire.Sent, object]] = {
-    "hello": (store_wire.Hello(), store_messages.StoreHello("", 0, "")),
+CHANGES = (store_servers.KeyChange(b"key", b"value"),)
+FRAMES: dict[str, tuple[store_servers.Sent, object]] = {
+    "hello": (store_servers.Hello(), store_messages.StoreHello("", 0, "")),
     "read": (
-        store_wire.ReadRequest(1, 7, 3, b"key", 1500),
+        store_servers.ReadRequest(1, 7, 3, b"key", 1500),
         store_messages.ReadRequest(1, ZoneId(7), 3, b"key", 1500),
     ),
     "write": (
-        store_wire.WriteRequest(2, "op-1", 7, 3, CHANGES, (), 1500, ()),
+        store_servers.WriteRequest(2, "op-1", 7, 3, CHANGES, (), 1500, ()),
         store_messages.WriteRequest(
             2, WriteId("op-1"), ZoneId(7), 3, (KeyChange(b"key", b"value"),), left_ms=1500
         ),
     ),
     "delete on terms": (
-        store_wire.WriteRequest(
-            *(3, "op-2", 7, 3, (store_wire.KeyChange(b"key", None),)),
-            *((store_wire.KeyRead(b"key", (5 << 32 | 1, 9)),), 20, ("op-1",)),
+        store_servers.WriteRequest(
+            *(3, "op-2", 7, 3, (store_servers.KeyChange(b"key", None),)),
+            *((store_servers.KeyRead(b"key", (5 << 32 | 1, 9)),), 20, ("op-1",)),
         ),
         store_messages.WriteRequest(
             *(3, WriteId("op-2"), ZoneId(7), 3, (KeyChange(b"key", None),)),
@@ -186,25 +183,25 @@ def test_store_servers_read_what_the_client_sends() -> None:
     golden = {name: bytes.fromhex(frame) for name, frame in lines("store_client_golden.tsv")}
     assert golden.keys() == FRAMES.keys()
     for name, (sent, read) in FRAMES.items():
-        assert store_wire.encode_frame(sent) == golden[name], name
+        assert store_servers.encode_frame(sent) == golden[name], name
         assert frame_connection.decode_frame(golden[name][frame_connection.LENGTH.size :]) == [read], name
-    assert StorePosition(*store_wire.NO_ROW) == NO_RECORD
+    assert StorePosition(*store_servers.NO_ROW) == NO_RECORD
     assert store_servers.FINAL.keys() == {code.label for code in store_client.FINAL}
 
 
 def test_the_client_reads_what_store_servers_send() -> None:
     """In the frames that the server's own codec is bound to, of earlier builds too; other kinds are skipped."""
-    read: dict[str, list[store_wire.Message]] = {}
+    read: dict[str, list[store_servers.Message]] = {}
     for name in ("store_wire_golden.tsv", "store_wire_earlier.tsv"):
         for kind, frame in lines(name):
-            read.setdefault(kind, []).extend(store_wire.decode_frame(bytes.fromhex(frame)[4:]))
-    done = store_wire.StoreAnswer(2, "DONE", b"\xff", (5 << 32 | 1, 2), True, "n1", "text")
+            read.setdefault(kind, []).extend(store_servers.decode_frame(bytes.fromhex(frame)[4:]))
+    done = store_servers.StoreAnswer(2, "DONE", b"\xff", (5 << 32 | 1, 2), True, "n1", "text")
     assert read["answer"] == [done, done]
-    refused = store_wire.StoreAnswer(3, "NOT_PRIMARY", primary="n2")
+    refused = store_servers.StoreAnswer(3, "NOT_PRIMARY", primary="n2")
     assert read["answer refused"] == [refused, refused]
-    assert read["hello"] == [store_wire.Hello("n1", 4, "a1b2")]
-    assert read["refused"] == [store_wire.Refused("REMOVED", "a new incarnation")]
+    assert read["hello"] == [store_servers.Hello("n1", 4, "a1b2")]
+    assert read["refused"] == [store_servers.Refused("REMOVED", "a new incarnation")]
     assert read["append"] == []
     for broken in (b"", b"\xc1", bytes.fromhex("91920581a772657175657374a178")):
         with pytest.raises(ValueError, match="not a message of wire format 1"):
-            store_wire.decode_frame(broken)
+            store_servers.decode_frame(broken)

@@ -15,8 +15,7 @@ from hypothesis import strategies as st
 
 from tests.unit.test_client.servers import Network, maps_over, problem, routing
 from zonekeeper_client import ClientError, ServersUnavailableError, ZoneNotFoundError
-from zonekeeper_client.routing_map import Partition, Route
-from zonekeeper_client.routing_maps import RoutingMaps
+from zonekeeper_client.routing_maps import Partition, Route, RoutingMaps
 from zonekeeper_client.servers import Answer
 
 P0 = Partition(7, 0)

@@ -21,9 +21,8 @@ from zonekeeper_client import (
     ServersUnavailableError,
     Stored,
     ZoneClient,
-    requests,
 )
-from zonekeeper_client.servers import ServerFailedError, Servers
+from zonekeeper_client.servers import ServerFailedError, Servers, get_request
 from zonekeeper_client.version import VERSION
 
 STORED = httpx.Response(200, json={"partition": 5, "operation_id": "op-1", "repeated": True})
@@ -108,13 +107,13 @@ async def test_servers_take_turns() -> None:
     network = Network(answer)
     servers = Servers([URL, "http://two:1", "http://three:1/"], network)
     network.gate.clear()
-    calls = [asyncio.create_task(servers.ask(requests.get("ORDERS", "o-17", {}), 1.0)) for _ in range(5)]
+    calls = [asyncio.create_task(servers.ask(get_request("ORDERS", "o-17", {}), 1.0)) for _ in range(5)]
     await asyncio.sleep(0.01)
     network.gate.set()
     assert all(
         isinstance(each, ServerFailedError) for each in await asyncio.gather(*calls, return_exceptions=True)
     )
-    await servers.ask(requests.get("ORDERS", "o-17", {}), 1.0)
+    await servers.ask(get_request("ORDERS", "o-17", {}), 1.0)
     assert asked == ["one"] * 5 + ["two"]
     with pytest.raises(ValueError, match="at least one server"):
         Servers([])

@@ -129,7 +129,13 @@ class CopyMoves:
             copy.leading = None
             if copy.partition[0] not in message.maps:
                 self._end_filling(copy)
-        shared.stand_ins = self._stand_ins(message, zones)
+        books.stand_ins = {
+            (zone, number): server
+            for zone, numbers in message.lost.items()
+            if zone in message.maps and zone in zones
+            for number in numbers
+            if (server := stand_in(zones[zone].policy, message.maps[zone].reports(number))) is not None
+        }
         for zone, full in message.maps.items():
             for number, report in full.nodes.get(shared.name, {}).items():
                 key = (zone, number)
@@ -166,15 +172,6 @@ class CopyMoves:
         for copy in asking:
             copy.refills -= 1
         return any(copy.refills for copy in asking)
-
-    def _stand_ins(self, message: FullMessage, zones: Mapping[ZoneId, ZoneSpec]) -> dict[PartitionKey, str]:
-        servers = {
-            (zone, number): stand_in(zones[zone].policy, message.maps[zone].reports(number))
-            for zone, numbers in message.lost.items()
-            if zone in message.maps and zone in zones
-            for number in numbers
-        }
-        return {key: server for key, server in servers.items() if server is not None}
 
     def _stand_in(self, copy: ServedCopy, epoch: int) -> None:
         """Serve what is left of a lost partition here; what is written goes nowhere else."""
@@ -213,7 +210,9 @@ class CopyMoves:
             if before is CopyState.MOVING and same_stream and unbroken:
                 return
             if is_asked and before is CopyState.OWNING:
-                self._empty(copy)
+                # At once and whole, as damaged data may have any position.
+                copy.empty()
+                self._books.disk.add(DropCopy(copy.partition))
             self._order(copy, outcome, actual, message)
             self._shared.keep_head(copy)
             return
@@ -222,11 +221,6 @@ class CopyMoves:
             self._found(copy)
         if state is not before:
             self._shared.keep_head(copy)
-
-    def _empty(self, copy: ServedCopy) -> None:
-        """Empty a copy at once and whole, as damaged data may have any position."""
-        copy.empty()
-        self._shared.disk.add(DropCopy(copy.partition))
 
     def _end_filling(self, copy: ServedCopy) -> None:
         copy.filling, copy.life = None, copy.life + 1
@@ -302,16 +296,11 @@ class CopyMoves:
         shared = self._shared
         primary = shared.primary(copy.partition)
         if copy.leading is not None:
-            copy.leading.unlevelled.discard(shared.name)
-            self.leader_reached(copy)
+            copy.leading.unlevelled.discard(books.name)
+            copy.leading.stored = copy.leading.settled = copy.tail
+            books.wakes = True
         elif primary is not None:
             shared.send_peer(primary, CopyLevelled(copy.partition, shared.basis, copy.tail))
-
-    def leader_reached(self, copy: ServedCopy) -> None:
-        """The primary has the highest position itself: what it has now, all owners get."""
-        if copy.leading is not None:
-            copy.leading.stored = copy.leading.settled = copy.tail
-            self._shared.wakes = True
 
     def peer_levelled(self, sender: str, message: CopyLevelled) -> None:
         shared = self._shared

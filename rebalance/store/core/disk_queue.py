@@ -58,20 +58,16 @@ class DiskQueue:
         """Copies whose bulk in the transaction that is under way must not be tried again."""
         self._taken: tuple[list[_Waiting], list[_Waiting]] = ([], [])
         self._ticket = 0
-        self._under_way = False
+        self.is_under_way = False
         self.holds_bulk = False
         self.has_room = True
         self._tries_clearing = True
         self._had_bulk = False
 
     @property
-    def is_under_way(self) -> bool:
-        return self._under_way
-
-    @property
     def is_settled(self) -> bool:
         """Check that nothing is under way, and no write waits; bulk may."""
-        return not self._writes and not self._under_way
+        return not self._writes and not self.is_under_way
 
     def drop_bulk(self, partition: PartitionKey) -> None:
         """The copy has another order now."""
@@ -99,7 +95,7 @@ class DiskQueue:
     def take(self) -> WriteDisk | None:
         """The next transaction if none is under way and something waits."""
         self._forget_dropped()
-        if self._under_way or not (self._writes or self._takes_bulk):
+        if self.is_under_way or not (self._writes or self._takes_bulk):
             return None
         bulk: list[_Waiting] = []
         size = 0
@@ -114,22 +110,22 @@ class DiskQueue:
 
     def done(self, ticket: int) -> list[Stored]:
         """Return what is on the disk now; nothing for a ticket that is not under way."""
-        if ticket != self._ticket or not self._under_way:
+        if ticket != self._ticket or not self.is_under_way:
             return []
-        self._under_way = False
+        self.is_under_way = False
         writes, bulk = self._taken
         return [item.stored for item in (*writes, *bulk) if item.stored is not None]
 
     def without_bulk(self, ticket: int) -> bool:
         """Put the bulk part aside until there is room, and send the writes again, alone. False if they were
         alone already."""
-        if ticket != self._ticket or not self._under_way:
+        if ticket != self._ticket or not self.is_under_way:
             return True
         writes, bulk = self._taken
         self._forget_dropped()
         self._bulk.extendleft(item for item in reversed(bulk) if _partition(item) not in self._void)
         self._writes[:0] = writes
-        self._under_way, self._taken = False, ([], [])
+        self.is_under_way, self._taken = False, ([], [])
         self.has_room = self._tries_clearing = False
         return bool(bulk)
 
@@ -146,7 +142,7 @@ class DiskQueue:
 
     def _asked(self) -> WriteDisk:
         self._ticket += 1
-        self._under_way = True
+        self.is_under_way = True
         return WriteDisk(
             self._ticket, tuple(change for part in self._taken for item in part for change in item.changes)
         )

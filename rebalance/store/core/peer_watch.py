@@ -8,6 +8,7 @@ A request to the metastore may be lost, so what was said is said again.
 from __future__ import annotations
 
 from rebalance.exchange.core.exchange_states import Phase
+from rebalance.store.core.exchange_log import awaited_by
 from rebalance.store.core.filling import FillStep
 from rebalance.store.core.shared_state import SharedState
 from rebalance.store.core.store_effects import SetSuspect
@@ -104,9 +105,6 @@ class PeerWatch:
         if worker is None or worker.running is None:
             return set()
         if worker.is_coordinator:
-            running = worker.running
-            if running.phase is Phase.LATCH:
-                return set(running.counters_of_latch(worker.cluster) - running.counted - {worker.name})
-            return set(worker.awaited) if running.phase is Phase.COLLECT else set()
+            return set(awaited_by(worker)) - {worker.name}
         coordinator = worker.cluster.coordinator
         return {coordinator} if worker.running.phase in PROMPT and coordinator is not None else set()

@@ -42,7 +42,7 @@ class ServerLife:
         """The ticket of a heartbeat to be sent now; None while the last one is young enough."""
         if now_ms < self._due_ms:
             return None
-        self._due_ms = now_ms + self._limits.beat_ms
+        self._due_ms = now_ms + self._limits.ttl_ms // 3
         self._ticket += 1
         self._sent[self._ticket] = now_ms
         return self._ticket
@@ -53,7 +53,7 @@ class ServerLife:
         if sent_ms is None:
             return
         self._sent = {number: at for number, at in self._sent.items() if number > ticket}
-        self.until_ms = max(self.until_ms, sent_ms + self._limits.serve_ms)
+        self.until_ms = max(self.until_ms, sent_ms + self._limits.ttl_ms - self._limits.margin_ms)
 
     def serves(self, now_ms: int) -> bool:
         return now_ms < self.until_ms

@@ -40,11 +40,3 @@ class StoreLimits:
     log_keep: int = 10_000
     log_reserved: int = 100_000
     id_keep_ms: int = 900_000
-
-    @property
-    def beat_ms(self) -> int:
-        return self.ttl_ms // 3
-
-    @property
-    def serve_ms(self) -> int:
-        return self.ttl_ms - self.margin_ms

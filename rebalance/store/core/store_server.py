@@ -191,9 +191,15 @@ class StoreServer:
                     self._watch.heard(sender)
                     self._message(sender, message)
             case DiskDone(ticket):
-                self._disk_done(ticket)
-            case DiskRefused():
-                self._disk_refused(event)
+                for stored in books.disk.done(ticket):
+                    if isinstance(stored, LogStored):
+                        self._replication.stored(stored)
+                    else:
+                        self._fills.stored(stored)
+            case DiskRefused(ticket, no_room):
+                # Writes of the log are never answered "failed": the process ends. Bulk waits for room.
+                if not (no_room and books.disk.without_bulk(ticket)):
+                    self._stop("its disk refused a transaction")
             case RingHeard(records):
                 self._hear(records)
             case TargetsRead(ticket, lists):
@@ -426,18 +432,6 @@ class StoreServer:
                     self._carry_out(worker.received(message))
             case _:
                 pass
-
-    def _disk_done(self, ticket: int) -> None:
-        for stored in self.shared.disk.done(ticket):
-            if isinstance(stored, LogStored):
-                self._replication.stored(stored)
-            else:
-                self._fills.stored(stored)
-
-    def _disk_refused(self, refused: DiskRefused) -> None:
-        """End the process for writes of the log, never answered "failed"; bulk waits for room."""
-        if not (refused.no_room and self.shared.disk.without_bulk(refused.ticket)):
-            self._stop("its disk refused a transaction")
 
     def _room(self, server: str, has_room: bool) -> None:
         (self.shared.no_room.discard if has_room else self.shared.no_room.add)(server)

@@ -204,7 +204,9 @@ class StoreNetwork:
 
     def opened(self, connection: FrameConnection) -> None:
         party = self._parties.setdefault(connection, _Party())
-        party.deadline = asyncio.get_running_loop().call_later(HELLO_S, self._missed_hello, connection)
+        party.deadline = asyncio.get_running_loop().call_later(
+            HELLO_S, connection.refuse, CloseCode.NO_HELLO, f"a hello within {HELLO_S:.0f} s"
+        )
         if party.dialled is not None:
             connection.send(self._hello())
             connection.flush()
@@ -253,9 +255,6 @@ class StoreNetwork:
         self._parties[connection] = _Party(place=place)
         return connection
 
-    def _missed_hello(self, connection: FrameConnection) -> None:
-        connection.refuse(CloseCode.NO_HELLO, f"a hello within {HELLO_S:.0f} s")
-
     def _greeted(self, connection: FrameConnection, party: _Party, hello: StoreHello) -> None:
         party.is_known()
         if hello.wire_format > WIRE_FORMAT:
@@ -286,9 +285,12 @@ class StoreNetwork:
 
     def _called(self, connection: FrameConnection, party: _Party, hello: StoreHello) -> None:
         peer = PeerId(hello.name, hello.order)
-        newest = max(self._ring.cluster.servers.values(), default=0)
+        servers = self._ring.cluster.servers
+        newest = max(servers.values(), default=0)
         is_known = self._ring.incarnations.get(hello.name) == hello.incarnation
-        if not hello.order or (peer.order <= newest and not (is_known and self._is_member(peer))):
+        if not hello.order or (
+            peer.order <= newest and not (is_known and servers.get(peer.name) == peer.order)
+        ):
             text = f"members of the ring: {hello.name} of order {hello.order} was removed, or has not joined"
             connection.refuse(CloseCode.REMOVED, text)
             return
@@ -307,9 +309,6 @@ class StoreNetwork:
     def _answer_hello(self, connection: FrameConnection) -> None:
         connection.send(self._hello())
         connection.flush()
-
-    def _is_member(self, peer: PeerId) -> bool:
-        return self._ring.cluster.servers.get(peer.name) == peer.order
 
     def _hand_in(self, connection: FrameConnection, party: _Party, message: WireMessage) -> None:
         if party.client:

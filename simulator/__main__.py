@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import typer
 
-from simulator.control_command import simulate_control
+from simulator.commands import simulate_control, simulate_store
 from simulator.stealing_command import simulate_stealing
-from simulator.store_command import simulate_store
 
 app = typer.Typer(
     help="Run a protocol in virtual time, inject faults, and check invariants.",

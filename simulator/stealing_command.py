@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from simulator.output import FormatOption, SeedOption, SimulationFormat, end_broken, print_json
+from simulator.commands import FormatOption, SeedOption, SimulationFormat, end_broken, print_json
 from simulator.stealing.simulation.controller import Result
 from simulator.stealing.simulation.steal_run import StealRun
 from simulator.stealing.simulation.steal_workload import History

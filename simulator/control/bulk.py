@@ -25,9 +25,8 @@ from rebalance.core.keyspace.records import NodeRecord
 from rebalance.core.keyspace.txn import Get, KeyValue, Put, Txn, TxnResult
 from rebalance.ports.metastore import KeyEvent, LeaseLostError, MetastoreError, WatchReset
 from simulator.control.invariants import Voters
-from simulator.control.network import SimulatedClient
 from simulator.control.planes import DataPlane
-from simulator.control.processes import Environment, SimulatedProcess
+from simulator.control.processes import Environment, SimulatedClient, SimulatedProcess
 
 TICK_S = 0.2
 RETRY_S = 1.0
@@ -173,7 +172,8 @@ class BulkAgents(SimulatedProcess):
         if name == "assignments/stable":
             rows = self._state.zones.get(zone_id)
             if rows is None:
-                rows = self._state.zones[zone_id] = GroupRows.empty(_number(self.environment.seed, zone_id))
+                seed = random.Random(f"{self.environment.seed}/groups/{zone_id}").getrandbits(32)
+                rows = self._state.zones[zone_id] = GroupRows.empty(seed)
             if item is None:
                 rows.voters[number] = NOBODY
                 return
@@ -344,10 +344,6 @@ class BulkPlane(DataPlane):
                 except MetastoreError:
                     continue
                 self._register(node.name)
-
-
-def _number(seed: str, zone_id: ZoneId) -> int:
-    return random.Random(f"{seed}/groups/{zone_id}").getrandbits(32)
 
 
 def _only(response: object) -> KeyValue | None:

@@ -1,12 +1,13 @@
 """The invariants of the protocol, checked after every step on what the step changed.
 
-Steps are revisions of the metastore and committed steps of groups. The first broken invariant ends the run.
+Steps are revisions of the metastore and committed steps of groups. The first broken invariant ends the run. The
+invariant of the end: the last target that was asked for is reached.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -14,18 +15,22 @@ import numpy as np
 import numpy.typing as npt
 
 from catalog.core.quorum import majority
-from catalog.core.zone import ZoneId, ZoneIntent
+from catalog.core.zone import Node, Zone, ZoneId, ZoneIntent
+from catalog.core.zone_options import may_use
+from catalog.filters.json_path import JSON_PATH
 from rebalance.core.assignments.assignment import Assignments
 from rebalance.core.assignments.guarded_write import decode_trigger
-from rebalance.core.assignments.target import TargetPointer
+from rebalance.core.assignments.target import TargetPointer, is_target_of
 from rebalance.core.keyspace.keys import Keyspace, PartitionId
-from rebalance.core.keyspace.records import GroupRecord, MemberRecord
+from rebalance.core.keyspace.records import GroupRecord, MemberRecord, NodeRecord
 from rebalance.core.keyspace.txn import KeyValue
 from rebalance.core.moves.step_checks import VALID_S
 from rebalance.core.operations.operation import Operation, OperationState, operation_id
+from rebalance.core.topology.data_nodes import DataNodes
+from rebalance.core.topology.node_presence import Topology
 from rebalance.ports.metastore import KeyEvent, MetastoreUnavailableError, Snapshot
-from simulator.control.simulated_raft import KNOWN_DOWN_S, SimulatedGroup, SimulatedMirror, SimulatedReplica
-from simulator.control.trace import Trace
+from simulator.control.simulated_cluster import KNOWN_DOWN_S, SimulatedGroup, SimulatedMirror, SimulatedReplica
+from simulator.control.virtual_time import Trace
 
 WHOLE_STEPS = 1_000
 """Steps between checks of everything; the others check only what a step has touched."""
@@ -399,3 +404,98 @@ def _content(keys: Keyspace, revision: int, events: tuple[KeyEvent, ...]) -> byt
         if event.current is not None and not event.key.startswith(keys.nodes):
             parts.append(event.current.value)
     return b"\n".join(parts)
+
+
+def unfinished(
+    store: ObservedStore,
+    keyspace: Keyspace,
+    auditor: Auditor,
+    configurations: AppliedConfigurations,
+    intents: Iterable[ZoneIntent],
+    living: Iterable[Node],
+) -> Iterator[str]:
+    """What is missing until each zone is as in ``intents``, cheap checks first; nothing when all is done."""
+    nodes = tuple(living)
+    for intent in intents:
+        zone_id = intent.zone.zone_id
+        if intent.dropped:
+            for prefix in (keyspace.zone_partitions(zone_id), keyspace.zone_members(zone_id)):
+                left = store.range_now(prefix).items
+                if left:
+                    yield f"dropped zone {zone_id}: {len(left)} keys are left, {left[0].key}"
+            continue
+        facts = auditor.zones.get(zone_id)
+        missing = _target_missing(store, keyspace, intent, facts, nodes)
+        if missing or facts is None:
+            yield f"zone {zone_id}: {missing}"
+        elif facts.pending.any():
+            yield f"zone {zone_id}: {int(facts.pending.sum())} partitions have pending"
+        else:
+            yield from _partitions(store, keyspace, intent.zone, facts, configurations)
+
+
+def not_over(store: ObservedStore, keyspace: Keyspace) -> Iterator[str]:
+    """Operations that go on although their targets are reached."""
+    for item in store.range_now(keyspace.operations).items:
+        operation = Operation.decode(item.value)
+        if not operation.is_over:
+            yield f"operation {operation.operation_id} is {operation.state.value}"
+
+
+def not_joined(store: ObservedStore, keyspace: Keyspace, names: Iterable[str]) -> Iterator[str]:
+    """Nodes that are to run and that the controllers have not seen since their last start: their joining is an
+    event that is still to come."""
+    topology = store.peek(keyspace.topology)
+    nodes = Topology.decode(topology.value).seen if topology is not None else ()
+    seen = {node.node.name: node.incarnation for node in nodes}
+    for name in names:
+        record = store.peek(keyspace.node(name))
+        if record is None:
+            yield f"node {name} is not registered"
+        elif NodeRecord.decode(record.value).incarnation != seen.get(name):
+            yield f"node {name} has joined and is not in the topology"
+
+
+def _target_missing(
+    store: ObservedStore,
+    keyspace: Keyspace,
+    intent: ZoneIntent,
+    facts: ZoneFacts | None,
+    living: tuple[Node, ...],
+) -> str:
+    zone = intent.zone
+    stored = store.peek(keyspace.intent(zone.zone_id))
+    if stored is None or ZoneIntent.decode(stored.value).version != intent.version:
+        return f"version {intent.version} is not published"
+    data_nodes_key = store.peek(keyspace.data_nodes(zone.zone_id))
+    if facts is None or data_nodes_key is None:
+        return "no target"
+    data_nodes = DataNodes.decode(data_nodes_key.value)
+    absent = [
+        node.name for node in living if may_use(zone, node, JSON_PATH) and node.name not in data_nodes.nodes
+    ]
+    if absent:
+        return f"living nodes are not data nodes: {absent[:5]}"
+    if not is_target_of(facts.pointer, intent, data_nodes):
+        return f"target {facts.pointer.event_revision} is not that of version {intent.version}"
+    return ""
+
+
+def _partitions(
+    store: ObservedStore,
+    keyspace: Keyspace,
+    zone: Zone,
+    facts: ZoneFacts,
+    configurations: AppliedConfigurations,
+) -> Iterator[str]:
+    for number in range(zone.partitions):
+        partition = PartitionId(zone.zone_id, number)
+        keys, target = keyspace.partition(partition), facts.target(number)
+        if assignments_at(store, keys.stable) != target:
+            yield f"{partition}: stable is not the target"
+        elif store.peek(keys.planned) is not None:
+            yield f"{partition}: planned is there"
+        elif configurations.applied(partition) != (frozenset(target.peers), frozenset()):
+            yield f"{partition}: the group is not the target"
+        elif configurations.mirrors(partition) not in (None, frozenset(target.learners)):
+            yield f"{partition}: the mirrors are not the target's learners"

@@ -60,21 +60,13 @@ class MemoryMetastore:
 
     def __init__(self) -> None:
         self._items: SortedDict[str, KeyValue] = SortedDict()
-        self._revision = 1
+        self.revision = 1
         self._observers: dict[str, list[Observer]] = {}
         self._leases: dict[int, tuple[int, asyncio.TimerHandle]] = {}
         self._leased: dict[int, list[str]] = {}
         self._lease_ids = 0
-        self._paused = False
+        self.is_paused = False
         self._before: deque[tuple[int, dict[str, KeyValue | None]]] = deque(maxlen=HISTORY_REVISIONS)
-
-    @property
-    def is_paused(self) -> bool:
-        return self._paused
-
-    @property
-    def revision(self) -> int:
-        return self._revision
 
     def observe(self, observer: Observer, prefix: str = "") -> Callable[[], None]:
         """``observer`` hears of each new revision that changes a key below ``prefix``, and of those changes,
@@ -89,10 +81,10 @@ class MemoryMetastore:
         return item
 
     def pause(self) -> None:
-        self._paused = True
+        self.is_paused = True
 
     def resume(self) -> None:
-        self._paused = False
+        self.is_paused = False
 
     async def get(self, key: str) -> KeyValue | None:
         return self.get_now(key)
@@ -125,12 +117,11 @@ class MemoryMetastore:
 
     def get_now(self, key: str) -> KeyValue | None:
         self._check_answers()
-        item: KeyValue | None = self._items.get(key)
-        return item
+        return self.peek(key)
 
     def range_now(self, prefix: str) -> Snapshot:
         self._check_answers()
-        return Snapshot(self._revision, tuple(self._below(prefix)))
+        return Snapshot(self.revision, tuple(self._below(prefix)))
 
     def newest_now(self, prefix: str) -> Newest:
         self._check_answers()
@@ -146,15 +137,15 @@ class MemoryMetastore:
             if put.lease and put.lease not in self._leases:
                 raise LeaseLostError(f"lease {put.lease} is no more")
         events: list[KeyEvent] = []
-        succeeded, responses = self._run(txn, self._revision + 1, events)
+        succeeded, responses = self._run(txn, self.revision + 1, events)
         self._publish(events)
-        return _with_revision(TxnResult(succeeded, 0, responses), self._revision)
+        return _with_revision(TxnResult(succeeded, 0, responses), self.revision)
 
     async def watch(self, prefix: str) -> AsyncIterator[WatchReset | WatchBatch]:
         queue: asyncio.Queue[WatchBatch] = asyncio.Queue()
         forget = self.observe(lambda revision, events: queue.put_nowait(WatchBatch(revision, events)), prefix)
         try:
-            yield WatchReset(Snapshot(self._revision, tuple(self._below(prefix))))
+            yield WatchReset(Snapshot(self.revision, tuple(self._below(prefix))))
             while True:
                 yield await queue.get()
         finally:
@@ -184,7 +175,16 @@ class MemoryMetastore:
         self._leases[lease] = (ttl_s, self._expiry(lease, ttl_s))
 
     def revoke_lease_now(self, lease: int) -> None:
-        self._end_lease(lease)
+        entry = self._leases.pop(lease, None)
+        if entry is None:
+            return
+        entry[1].cancel()
+        events: list[KeyEvent] = []
+        for key in self._leased.pop(lease, ()):
+            held = self._items.get(key)
+            if held is not None and held.lease == lease:
+                self._delete(key, self.revision + 1, events)
+        self._publish(events)
 
     async def condition(self) -> Condition:
         return Condition(f"{id(self):x}")
@@ -195,23 +195,11 @@ class MemoryMetastore:
         self._leases.clear()
 
     def _check_answers(self) -> None:
-        if self._paused:
+        if self.is_paused:
             raise MetastoreUnavailableError("the metastore is paused")
 
     def _expiry(self, lease: int, ttl_s: int) -> asyncio.TimerHandle:
-        return asyncio.get_running_loop().call_later(ttl_s, self._end_lease, lease)
-
-    def _end_lease(self, lease: int) -> None:
-        entry = self._leases.pop(lease, None)
-        if entry is None:
-            return
-        entry[1].cancel()
-        events: list[KeyEvent] = []
-        for key in self._leased.pop(lease, ()):
-            held = self._items.get(key)
-            if held is not None and held.lease == lease:
-                self._delete(key, self._revision + 1, events)
-        self._publish(events)
+        return asyncio.get_running_loop().call_later(ttl_s, self.revoke_lease_now, lease)
 
     def _below(self, prefix: str) -> Iterator[KeyValue]:
         # Code points and UTF-8 bytes, by which etcd orders, give the same order.
@@ -278,13 +266,13 @@ class MemoryMetastore:
     def _publish(self, events: list[KeyEvent]) -> None:
         if not events:
             return
-        self._revision += 1
+        self.revision += 1
         for prefix, observers in tuple(self._observers.items()):
             # Compared once for all who look at the same part.
             below = tuple(event for event in events if event.key.startswith(prefix))
             if below:
                 for observer in tuple(observers):
-                    observer(self._revision, below)
+                    observer(self.revision, below)
 
 
 def _compares(compare: Compare, item: KeyValue | None) -> bool:

@@ -11,7 +11,7 @@ from catalog.core.zone import Node
 from rebalance.core.keyspace.keys import PartitionId
 from simulator.control.invariants import Voters, assignments_at
 from simulator.control.processes import Environment, NodeProcess, SimulatedProcess
-from simulator.control.simulated_raft import SimulatedMirror, SimulatedReplica
+from simulator.control.simulated_cluster import SimulatedMirror, SimulatedReplica
 
 NOT_MODELLED = "not in bulk"
 
@@ -46,11 +46,6 @@ class DataPlane(ABC):
 
     def change_leader(self, rng: random.Random) -> str:
         return NOT_MODELLED
-
-    def pause_store(self, pause_s: float) -> None:
-        store = self._environment.store
-        store.pause()
-        asyncio.get_running_loop().call_later(pause_s, store.resume)
 
     @abstractmethod
     def heal(self) -> None:

@@ -20,20 +20,22 @@ import structlog
 from rebalance.core.assignments.assignment import Strategy
 from rebalance.core.keyspace.keys import Keyspace, PartitionId
 from simulator.control.bulk import BulkPlane
-from simulator.control.convergence import not_joined, not_over, unfinished
-from simulator.control.invariants import Auditor, InvariantBrokenError
+from simulator.control.invariants import Auditor, InvariantBrokenError, not_joined, not_over, unfinished
 from simulator.control.memory_metastore import MemoryMetastore
-from simulator.control.moves import LimitsSetter, MovesAuditor
-from simulator.control.network import NO_FAULTS, FaultRates
+from simulator.control.moves import LimitsSetter, MovesAuditor, OperationAuditor
 from simulator.control.planes import AgentPlane, DataPlane
-from simulator.control.processes import ControllerProcess, Environment, LoopClock, SimulatedCatalog
+from simulator.control.processes import (
+    NO_FAULTS,
+    ControllerProcess,
+    Environment,
+    FaultRates,
+    LoopClock,
+    SimulatedCatalog,
+)
 from simulator.control.scenario import Scenario, node_number
-from simulator.control.simulated_cluster import SimulatedCluster
-from simulator.control.simulated_operations import OperationAuditor
-from simulator.control.simulated_raft import GroupRates
+from simulator.control.simulated_cluster import GroupRates, SimulatedCluster
 from simulator.control.staying import BOUND_S, Shortfall, StayingAuditor, StayingFaults, put_for_ever
-from simulator.control.trace import Trace
-from simulator.control.virtual_time import run_virtually
+from simulator.control.virtual_time import Trace, run_virtually
 
 STRATEGIES = tuple(strategy.value for strategy in Strategy)
 AGENT_PARTITIONS_MAX = 1_000
@@ -206,7 +208,8 @@ class _World:
         ]
         cap = simulation.cluster_moves
         self._limits = None if cap is None else LimitsSetter(simulation.seed, self.environment, cap)
-        self.plane = self._data_plane()
+        nodes = [node_number(number) for number in range(simulation.nodes)]
+        self.plane: DataPlane = (BulkPlane if simulation.is_bulk else AgentPlane)(self.environment, nodes)
         self.auditor.configurations = self.plane
         self.operations = OperationAuditor(store, keyspace, self.auditor, causes=not simulation.is_bulk)
         self._staying: StayingFaults | None = None
@@ -226,21 +229,11 @@ class _World:
         things happen between a read and the write that follows it."""
         severity = self._rng.choice((0.0, 0.3, 1.0, 3.0))
         delay_s = self._rng.choice((0.002, 0.02, 0.15, 0.4))
-        base = FaultRates()
-        return replace(
-            base,
-            delay_s=delay_s,
-            slow=base.slow * severity if delay_s < LONG_DELAY_S else 0.0,
-            held_write=base.held_write * severity,
-            lost_request=base.lost_request * severity,
-            lost_reply=base.lost_reply * severity,
-            late_request=base.late_request * severity,
-            watch_reset=base.watch_reset * severity,
-        )
-
-    def _data_plane(self) -> DataPlane:
-        nodes = [node_number(number) for number in range(self._simulation.nodes)]
-        return (BulkPlane if self._simulation.is_bulk else AgentPlane)(self.environment, nodes)
+        kinds = ("held_write", "lost_request", "lost_reply", "late_request", "watch_reset", "slow")
+        rates = {kind: getattr(FaultRates(), kind) * severity for kind in kinds}
+        if delay_s >= LONG_DELAY_S:
+            rates["slow"] = 0.0
+        return FaultRates(delay_s=delay_s, **rates)
 
     async def live(self) -> None:
         simulation, rng = self._simulation, self._rng

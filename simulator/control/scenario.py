@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
@@ -204,5 +205,6 @@ class Scenario:
 
     async def _pause_store(self) -> str:
         pause_s = self._rng.choice((0.3, 2.0, 9.0))
-        self._plane.pause_store(pause_s)
+        self._environment.store.pause()
+        asyncio.get_running_loop().call_later(pause_s, self._environment.store.resume)
         return f"for {pause_s} s"

@@ -21,10 +21,10 @@ from rebalance.core.keyspace.keys import PartitionId
 from rebalance.core.operations.operation import Operation
 from rebalance.core.topology.data_nodes import DataNodes
 from simulator.control.invariants import Auditor, ZoneFacts, assignments_at
+from simulator.control.moves import OperationAuditor
 from simulator.control.planes import DataPlane
 from simulator.control.processes import ControllerProcess, Environment, SimulatedProcess
-from simulator.control.simulated_operations import OperationAuditor
-from simulator.control.simulated_raft import SimulatedGroup
+from simulator.control.simulated_cluster import SimulatedGroup
 
 BOUND_S = 900.0
 """Time after the last event within which everything is at rest or has named its cause."""

@@ -1,19 +1,22 @@
-"""An event loop whose clock jumps: nobody waits, and the order of everything follows from the program alone.
+"""An event loop whose clock jumps, and what happens on it.
 
-A loop of its own and not the selector's: there is no socket to look at, and half of the time of a simulation
-was that loop's bookkeeping.
+Nobody waits, and the order of everything follows from the program alone. A loop of its own and not the
+selector's: there is no socket to look at, and half of the time of a simulation was that loop's bookkeeping.
+What happened is kept as lines for a person and as one digest for a comparison of two runs.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextvars
+import hashlib
 import heapq
 import itertools
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Coroutine
 from concurrent.futures import Executor
 from contextvars import Context
+from dataclasses import dataclass, field
 from typing import Any, TypeVar, TypeVarTuple, Unpack
 
 T = TypeVar("T")
@@ -132,3 +135,32 @@ def run_virtually(main: Coroutine[Any, Any, T]) -> T:
     """Like ``asyncio.run``; Ctrl-C cancels ``main``."""
     with asyncio.Runner(loop_factory=VirtualTimeLoop) as runner:
         return runner.run(main)
+
+
+LINES_MAX = 100_000
+
+
+@dataclass(slots=True)
+class Trace:
+    """``steps`` counts what invariants are checked after: revisions of the store and steps of groups."""
+
+    steps: int = 0
+    lines: list[tuple[float, str]] = field(default_factory=list)
+    events: Counter[str] = field(default_factory=Counter)
+    _digest: hashlib._Hash = field(default_factory=hashlib.sha256)
+
+    def note(self, kind: str, text: str) -> None:
+        """Something that was done to the system; ``kind`` is counted."""
+        self.events[kind] += 1
+        now = asyncio.get_running_loop().time()
+        if len(self.lines) < LINES_MAX:
+            self.lines.append((now, f"{kind}: {text}" if text else kind))
+        self._digest.update(f"{now:.6f} {kind} {text}\n".encode())
+
+    def step(self, content: bytes) -> None:
+        self.steps += 1
+        self._digest.update(content)
+
+    @property
+    def digest(self) -> str:
+        return self._digest.hexdigest()[:16]

@@ -17,9 +17,8 @@ from rebalance.store.core.disk_changes import DiskChange
 from rebalance.store.core.store_effects import SendServer, StoreEffect
 from rebalance.store.core.store_inputs import StoreInput
 from simulator.store.store_disk import SimulatedDisk
-from simulator.store.store_process import StoreProcess
 from simulator.store.store_run import LIMITS, StoreRun, StoreShape
-from simulator.store.store_world import StoreWorld
+from simulator.store.store_world import StoreProcess, StoreWorld
 
 RETURN_MS = 400
 SHORT = StoreShape(servers=3, partitions=1, copies=2, clients=2, keys=2, deletes=True, faults_ms=2_000)

@@ -65,14 +65,12 @@ class StoreMetastore:
         """The key is made by the first one; one that was deleted does not come back."""
         self.cut_from[name, incarnation] = cut_from
         known = (name, incarnation) in self.heartbeats
-        if name in self.evicting or (not known and self.was_there(name, incarnation)):
+        was_there = any((item.event.node, item.incarnation) == (name, incarnation) for item in self.events)
+        if name in self.evicting or (was_there and not known):
             return False
         self.heartbeats[name, incarnation] = self._next()
         self.finished[name] = max(finished, self.finished.get(name, NO_VERSION))
         return True
-
-    def was_there(self, name: str, incarnation: str) -> bool:
-        return any(item.event.node == name and item.incarnation == incarnation for item in self.events)
 
     def suspect(self, who: str, whom: str, order: int, suspected: bool) -> None:
         if self.ring.cluster.servers.get(whom) != order:

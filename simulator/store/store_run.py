@@ -15,8 +15,7 @@ from rebalance.store.core.store_inputs import CopiesAsked, LeaveAsked, RoomChang
 from rebalance.store.core.store_limits import StoreLimits
 from rebalance.store.core.store_messages import CopiesRequest
 from simulator.store.store_clients import ClientLoad, SimulatedClients
-from simulator.store.store_history import StoreRuleBrokenError
-from simulator.store.store_world import StoreWorld, check_disk, serving
+from simulator.store.store_world import StoreRuleBrokenError, StoreWorld, check_disk, serving
 
 ZONE = ZoneId(1)
 REST_MS = 120_000
@@ -112,11 +111,10 @@ class StoreRun:
             zones = (self._rng.choice(zones),)
         lists = {zone: self._lists() for zone in zones}
         revision = self.world.metastore.set_targets(lists)
-        self.world.metastore.custom(trigger, tuple(self._spec(zone, revision) for zone in zones))
+        shape = self.shape
+        specs = tuple(ZoneSpec(zone, shape.partitions, shape.copies, targets=revision) for zone in zones)
+        self.world.metastore.custom(trigger, specs)
         self.world.note(f"{trigger.value} {lists}")
-
-    def _spec(self, zone: ZoneId, revision: int) -> ZoneSpec:
-        return ZoneSpec(zone, self.shape.partitions, self.shape.copies, targets=revision)
 
     def _lists(self) -> Lists:
         return tuple(
@@ -135,7 +133,7 @@ class StoreRun:
 
     def _faults(self) -> list[Callable[[], None]]:
         if self.shape.moves_only:
-            return [self._move, self._slow_disk, self._slow_disk]
+            return [self.set_targets, self._slow_disk, self._slow_disk]
         return [
             self._kill,
             self._kill,
@@ -148,9 +146,9 @@ class StoreRun:
             self._cut,
             self._cut_from_metastore,
             self._pause_metastore,
-            self._move,
-            self._move,
-            self._move,
+            self.set_targets,
+            self.set_targets,
+            self.set_targets,
             self.world.heal,
             self._jump,
             self._slow_disk,
@@ -244,9 +242,6 @@ class StoreRun:
         self.world.note("the metastore pauses")
         self.world.time.after(self._rng.choice((500, 3_000, 7_000)), self.world.heal)
 
-    def _move(self) -> None:
-        self.set_targets()
-
     def _jump(self) -> None:
         self.world.clocks[self._rng.choice(self.names)].ahead_ms += self._rng.choice((700, 3_000, 20_000))
 
@@ -310,7 +305,7 @@ class StoreRun:
         self._activate()
         self.set_targets()
         end = world.time.now + REST_MS
-        while not self._is_at_rest():
+        while self.clients.goes_on or not self.clients.is_idle or self.unrest():
             if world.time.now >= end:
                 raise StoreRuleBrokenError(f"no rest after {REST_MS} ms: {self.unrest()}")
             for name in self.names:
@@ -347,9 +342,6 @@ class StoreRun:
             if lost and not lost & used:
                 metastore.custom(Trigger.LOSS_RESET, (cluster.zones[zone],))
                 return
-
-    def _is_at_rest(self) -> bool:
-        return not self.clients.goes_on and self.clients.is_idle and not self.unrest()
 
     def unrest(self) -> str:
         """Thing that is not as it should be; empty at rest."""

@@ -1,12 +1,16 @@
 """Store servers, their network, their metastore and a controller's part of the ring, in virtual time.
 
-Everything follows from the seed. Connections deliver in order while they stand; what a server sent before it
-died may still arrive; links are cut and heal; requests to the metastore and their answers get lost.
+Everything follows from the seed. A server carries out what its core asks for, late, and not always. Connections
+deliver in order while they stand; what a server sent before it died may still arrive; links are cut and heal;
+requests to the metastore and their answers get lost. Time is one queue of what happens when, and a clock a node
+that drifts.
 """
 
 from __future__ import annotations
 
+import heapq
 import random
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Protocol
@@ -14,31 +18,266 @@ from typing import Protocol
 from rebalance.store.core.log_records import PartitionKey
 from rebalance.store.core.ring_keeper import RingKeeper
 from rebalance.store.core.store_check import check_copy
-from rebalance.store.core.store_effects import Reply, SendServer, StoreEffect
+from rebalance.store.core.store_effects import (
+    AskAffinityChange,
+    CommitResult,
+    LeaveRing,
+    ReadTargets,
+    Reply,
+    SendHeartbeat,
+    SendServer,
+    SetSuspect,
+    StopServer,
+    StoreEffect,
+    WriteDisk,
+)
 from rebalance.store.core.store_inputs import (
     ClientRequest,
+    DiskDone,
+    DiskRefused,
+    HeartbeatDone,
+    HeartbeatRefused,
+    ResultCommitted,
+    ResultExists,
+    RingHeard,
+    RoomChanged,
     ServerConnected,
     ServerMessage,
     StoreInput,
+    TargetsRead,
+    Ticked,
 )
 from rebalance.store.core.store_limits import StoreLimits
 from rebalance.store.core.store_messages import AnswerCode, ReadRequest, StoreAnswer, WriteRequest
-from simulator.store.store_clock import NodeClock, StoreTime
+from rebalance.store.core.store_server import StoreServer
 from simulator.store.store_disk import SimulatedDisk
-from simulator.store.store_history import StoreRuleBrokenError
 from simulator.store.store_metastore import StoreMetastore
-from simulator.store.store_process import StoreProcess
 
 
-class AnswerListener(Protocol):
-    def answered(self, client: int, answer: StoreAnswer) -> None: ...
+class StoreRuleBrokenError(AssertionError):
+    """Names the rule, and what was found."""
+
+
+class StoreTime:
+    """``now`` is in milliseconds. Calls of one instant happen in the order in which they were asked for."""
+
+    def __init__(self) -> None:
+        self.now = 0
+        self._queue: list[tuple[int, int, Callable[[], None]]] = []
+        self._count = 0
+
+    def after(self, delay_ms: int, call: Callable[[], None]) -> None:
+        self._count += 1
+        heapq.heappush(self._queue, (self.now + max(0, delay_ms), self._count, call))
+
+    def run_until(self, end_ms: int) -> None:
+        while self._queue and self._queue[0][0] <= end_ms:
+            self.now, _, call = heapq.heappop(self._queue)
+            call()
+        self.now = end_ms
 
 
 @dataclass(slots=True)
-class _Link:
-    """Link from one process to another, with its last delivery, so that none overtakes another."""
+class NodeClock:
+    """``rate``: of its time to true time; ``ahead_ms``: what it shows at zero. It may jump ahead."""
 
-    last_ms: int = 0
+    time: StoreTime
+    rate: float = 1.0
+    ahead_ms: int = 0
+
+    @property
+    def boot_ms(self) -> int:
+        return self.ahead_ms + int(self.time.now * self.rate)
+
+
+TICK_MS = 100
+
+
+class StoreSurroundings(Protocol):
+    """What a process reaches around it."""
+
+    time: StoreTime
+    metastore: StoreMetastore
+    limits: StoreLimits
+
+    def sent(self, sender: StoreProcess, effect: SendServer) -> None: ...
+
+    def answered(self, sender: StoreProcess, client: int, answer: StoreAnswer) -> None: ...
+
+    def cut_from(self, name: str) -> frozenset[str]: ...
+
+    def stopped(self, process: StoreProcess, reason: str) -> None: ...
+
+    def stepped(self, process: StoreProcess, effects: list[StoreEffect]) -> None: ...
+
+    def call(self, process: StoreProcess, request: Callable[[], StoreInput | None]) -> None:
+        """A transaction of the metastore, whose answer may not come."""
+
+    def watched(self, process: StoreProcess, events: Callable[[], StoreInput | None]) -> None:
+        """The ring may have new events for the process, which ``events`` gives."""
+
+
+class StoreProcess:
+    """``is_alive`` until it ends or is killed. While it is paused nothing is handed in and nothing leaves."""
+
+    def __init__(
+        self,
+        name: str,
+        incarnation: str,
+        disk: SimulatedDisk,
+        clock: NodeClock,
+        around: StoreSurroundings,
+        seed: str,
+    ) -> None:
+        self.name = name
+        self.incarnation = incarnation
+        self.disk = disk
+        self.clock = clock
+        self.is_alive = True
+        self.is_paused = False
+        self.disk_ms = (1, 20)
+        self.reply_ms = (0, 2)
+        self.full_chance = 0.0
+        self._around = around
+        self._rng = random.Random(seed)
+        self._inputs: deque[StoreInput] = deque()
+        self._replies: deque[Reply] = deque()
+        self._under_way: WriteDisk | None = None
+        start = around.metastore.start(name)
+        self.server = StoreServer(name, incarnation, disk, start, around.limits)
+        self._heard = start.ring.number
+        around.time.after(0, self._tick)
+
+    def give(self, event: StoreInput) -> None:
+        if not self.is_alive:
+            return
+        if self.is_paused:
+            self._inputs.append(event)
+            return
+        effects = self.server.step(event)
+        for effect in effects:
+            self._carry_out(effect)
+        self._around.stepped(self, effects)
+
+    def pause(self) -> None:
+        self.is_paused = True
+
+    def resume(self) -> None:
+        """What was on its way out goes first; then the clock is read, then what came meanwhile."""
+        self.is_paused = False
+        while self._replies and self.is_alive:
+            self._to_socket(self._replies.popleft())
+        self.give(Ticked(self.clock.boot_ms))
+        while self._inputs and not self.is_paused and self.is_alive:
+            self.give(self._inputs.popleft())
+
+    def fill(self, full_chance: float) -> None:
+        """So many transactions find no room, until ``empty``."""
+        self.full_chance = full_chance
+
+    def empty(self) -> None:
+        if self.full_chance:
+            self.full_chance = 0.0
+            self.give(RoomChanged(has_room=True))
+
+    def kill(self) -> None:
+        """What was under way on the disk may be there or not."""
+        self.is_alive = False
+        if self._under_way is not None and self._rng.random() < 0.5:
+            self.disk.commit(self._under_way.changes)
+        self._under_way = None
+
+    def _tick(self) -> None:
+        if not self.is_alive:
+            return
+        if not self.is_paused:
+            self.give(Ticked(self.clock.boot_ms))
+            self._around.watched(self, self._events)
+        self._around.time.after(TICK_MS + self._rng.randint(-10, 10), self._tick)
+
+    def _events(self) -> StoreInput | None:
+        records = tuple(self._around.metastore.events[self._heard :])
+        return RingHeard(records) if records else None
+
+    def _carry_out(self, effect: StoreEffect) -> None:
+        around, metastore = self._around, self._around.metastore
+        match effect:
+            case WriteDisk():
+                self._under_way = effect
+                around.time.after(self._rng.randint(*self.disk_ms), lambda: self._written(effect))
+            case SendServer():
+                around.sent(self, effect)
+            case Reply():
+                around.time.after(self._rng.randint(*self.reply_ms), lambda: self._to_socket(effect))
+            case SendHeartbeat(ticket, finished):
+                around.call(
+                    self,
+                    lambda: (
+                        HeartbeatDone(ticket)
+                        if metastore.beat(self.name, self.incarnation, finished, around.cut_from(self.name))
+                        else HeartbeatRefused(ticket)
+                    ),
+                )
+            case ReadTargets(ticket, zones):
+                around.call(self, lambda: TargetsRead(ticket, metastore.lists(zones)))
+            case CommitResult(record):
+
+                def commit() -> StoreInput | None:
+                    if not metastore.takes_results:
+                        return None
+                    existing = metastore.commit_result(record)
+                    if existing is None:
+                        self._end("results are folded")
+                        return None
+                    return ResultExists(existing) if existing else ResultCommitted(record.version)
+
+                around.call(self, commit)
+            case AskAffinityChange(basis):
+                around.call(self, lambda: metastore.affinity_change(basis))
+            case SetSuspect(whom, order, suspected):
+                around.call(self, lambda: metastore.suspect(self.name, whom, order, suspected))
+            case LeaveRing():
+                around.call(self, lambda: metastore.leave(self.name, self.incarnation))
+                self._end("it left")
+            case StopServer(reason):
+                self._end(reason)
+            case _:
+                pass
+
+    def heard(self, event: StoreInput) -> None:
+        """An answer of the metastore."""
+        if isinstance(event, RingHeard):
+            records = tuple(item for item in event.records if item.number > self._heard)
+            if not records or records[0].number != self._heard + 1:
+                return
+            self._heard = records[-1].number
+            event = RingHeard(records)
+        self.give(event)
+
+    def _end(self, reason: str) -> None:
+        self.kill()
+        self._around.stopped(self, reason)
+
+    def _written(self, transaction: WriteDisk) -> None:
+        if not self.is_alive or self._under_way is not transaction:
+            return
+        self._under_way = None
+        if self._rng.random() < self.full_chance:
+            self.give(DiskRefused(transaction.ticket, no_room=True))
+            return
+        self.disk.commit(transaction.changes)
+        self.give(DiskDone(transaction.ticket))
+
+    def _to_socket(self, reply: Reply) -> None:
+        if not self.is_alive:
+            return
+        if self.is_paused:
+            self._replies.append(reply)
+            return
+        answer = reply.answer
+        if self.clock.boot_ms >= reply.until_ms:
+            answer = StoreAnswer(answer.request, reply.late, answer.version)
+        self._around.answered(self, reply.client, answer)
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,10 +309,11 @@ class StoreWorld:
     steps: int = 0
     metastore_pauses: bool = False
     keeper_lives: bool = True
-    listener: AnswerListener | None = None
+    listener: Callable[[int, StoreAnswer], None] = lambda client, answer: None
     restarts: bool = True
     _rng: random.Random = field(default_factory=random.Random)
-    _links: dict[tuple[str, str], _Link] = field(default_factory=dict)
+    _last_ms: dict[tuple[str, str], int] = field(default_factory=dict)
+    """The last delivery from one process to another one, so that none overtakes another."""
     _starts: int = 0
     _keeper: RingKeeper | None = None
 
@@ -161,10 +401,10 @@ class StoreWorld:
         worker = sender.server.worker
         if to is None or worker is None or frozenset((sender.name, effect.to)) in self.cuts:
             return
-        link = self._links.setdefault((sender.incarnation, to.incarnation), _Link())
-        link.last_ms = max(link.last_ms, self.time.now + self._delay())
+        link = sender.incarnation, to.incarnation
+        self._last_ms[link] = max(self._last_ms.get(link, 0), self.time.now + self._delay())
         message = ServerMessage(sender.name, worker.order, effect.message)
-        self.time.after(link.last_ms - self.time.now, lambda: self._deliver(sender, to, effect, message))
+        self.time.after(self._last_ms[link] - self.time.now, lambda: self._deliver(sender, to, effect, message))
 
     def _deliver(
         self, sender: StoreProcess, to: StoreProcess, effect: SendServer, message: ServerMessage
@@ -229,11 +469,7 @@ class StoreWorld:
     def answered(self, sender: StoreProcess, client: int, answer: StoreAnswer) -> None:
         if answer.code is AnswerCode.DONE:
             self._one_primary(sender)
-        self.time.after(self._delay(), lambda: self._tell(client, answer))
-
-    def _tell(self, client: int, answer: StoreAnswer) -> None:
-        if self.listener is not None:
-            self.listener.answered(client, answer)
+        self.time.after(self._delay(), lambda: self.listener(client, answer))
 
     # Rules
 

@@ -36,7 +36,6 @@ BORROWED = (
     "simulator.control.virtual_time",
     "simulator.control.invariants",
     "simulator.control.moves",
-    "simulator.control.trace",
     "tests.model.world",
 )
 """Their modules that tests of shipped code use: a metastore, a clock, judges of what happened, and the table of

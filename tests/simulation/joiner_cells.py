@@ -18,8 +18,8 @@ from rebalance.controllers.operation_control import OperationControl
 from rebalance.core.assignments.assignment import Strategy
 from rebalance.core.keyspace.records import ConfigurationRecord
 from rebalance.core.operations.operation import Operation
-from simulator.control.simulated_operations import OperationAuditor
-from simulator.control.simulated_raft import SimulatedReplica
+from simulator.control.moves import OperationAuditor
+from simulator.control.simulated_cluster import SimulatedReplica
 from simulator.control.staying import PUT_S, put_for_ever
 from tests.simulation.learner_world import HEALTHY_S, P0, LearnerWorld, virtually
 

@@ -14,15 +14,12 @@ from rebalance.core.keyspace.records import ConfigurationRecord, MemberRecord
 from rebalance.core.keyspace.txn import Put, Txn
 from simulator.control.invariants import Auditor, Voters
 from simulator.control.memory_metastore import MemoryMetastore
-from simulator.control.network import NO_FAULTS
 from simulator.control.planes import AgentPlane
-from simulator.control.processes import ControllerProcess, Environment, SimulatedCatalog
+from simulator.control.processes import NO_FAULTS, ControllerProcess, Environment, SimulatedCatalog
 from simulator.control.run import silent_logs
 from simulator.control.scenario import node_number
-from simulator.control.simulated_cluster import SimulatedCluster
-from simulator.control.simulated_raft import GroupRates, SimulatedGroup
-from simulator.control.trace import Trace
-from simulator.control.virtual_time import run_virtually
+from simulator.control.simulated_cluster import GroupRates, SimulatedCluster, SimulatedGroup
+from simulator.control.virtual_time import Trace, run_virtually
 
 P0 = PartitionId(ZoneId(1), 0)
 HEALTHY_S = 10.0

@@ -13,18 +13,14 @@ from hypothesis import strategies as st
 from catalog.core.zone import DistributionAlgorithm, Zone, ZoneId, ZoneIntent
 from rebalance.core.keyspace.keys import Keyspace
 from simulator.control.bulk import BulkPlane
-from simulator.control.convergence import unfinished
-from simulator.control.invariants import Auditor
+from simulator.control.invariants import Auditor, unfinished
 from simulator.control.memory_metastore import MemoryMetastore
-from simulator.control.network import NO_FAULTS
 from simulator.control.planes import AgentPlane
-from simulator.control.processes import ControllerProcess, Environment, SimulatedCatalog
+from simulator.control.processes import NO_FAULTS, ControllerProcess, Environment, SimulatedCatalog
 from simulator.control.run import silent_logs
 from simulator.control.scenario import FILTERS, node_number
-from simulator.control.simulated_cluster import SimulatedCluster
-from simulator.control.simulated_raft import GroupRates
-from simulator.control.trace import Trace
-from simulator.control.virtual_time import run_virtually
+from simulator.control.simulated_cluster import GroupRates, SimulatedCluster
+from simulator.control.virtual_time import Trace, run_virtually
 
 NODES = 5
 Wanted = tuple[int, str, DistributionAlgorithm]

@@ -10,10 +10,8 @@ import pytest
 
 from rebalance.ports.groups import MemberLife, NoPlaceError
 from rebalance.ports.mirrors import FollowedGroup, MirrorHost, MirrorStatus
-from simulator.control.simulated_cluster import SimulatedCluster
-from simulator.control.simulated_group import Incarnation, SimulatedGroupHost
-from simulator.control.simulated_mirror import SimulatedMirrorHost
-from simulator.control.simulated_raft import SimulatedGroup
+from simulator.control.simulated_cluster import SimulatedCluster, SimulatedGroup
+from simulator.control.simulated_group import Incarnation, SimulatedGroupHost, SimulatedMirrorHost
 from simulator.control.virtual_time import run_virtually
 from tests.fixtures.simulated_group import CALM, P0, Removals, founded
 

@@ -22,8 +22,7 @@ from rebalance.core.operations.operation import (
     Step,
     Tally,
 )
-from simulator.control.run import Simulation, simulate
-from simulator.control.simulated_operations import (
+from simulator.control.moves import (
     CAUSE,
     COUNTED,
     ENDS_ONCE,
@@ -32,6 +31,7 @@ from simulator.control.simulated_operations import (
     PROGRESS,
     broken_records,
 )
+from simulator.control.run import Simulation, simulate
 from tests.simulation.seeds import first_broken
 
 LEARNING = Simulation(0, nodes=6, partitions=8, events=14)

@@ -24,7 +24,7 @@ from rebalance.groups.change import etcd_change, step_gate
 from rebalance.nodes import joiner_watch
 from rebalance.nodes.leader_duties import LeaderDuties, StrategyDuties
 from rebalance.ports.metastore import KeyEvent
-from simulator.control.simulated_raft import HEALTHY_AFTER_S
+from simulator.control.simulated_cluster import HEALTHY_AFTER_S
 from tests.simulation.joiner_cells import Cell, Stage, Way, outcome
 from tests.simulation.learner_world import HEALTHY_S, P0, LearnerWorld, virtually
 

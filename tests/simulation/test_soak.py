@@ -11,8 +11,8 @@ from concurrent.futures import ProcessPoolExecutor, as_completed
 
 import pytest
 
+from simulator.commands import command_of
 from simulator.control.run import Simulation, simulate
-from simulator.control_command import command_of
 from tests.simulation.seeds import simulation_of
 from tests.simulation.staying_seeds import staying
 

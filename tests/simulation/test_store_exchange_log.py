@@ -10,7 +10,7 @@ from rebalance.exchange.core.exchange_states import ExchangeType, Phase
 from rebalance.store.core.exchange_log import AGAIN_MS, LONG_MS
 from rebalance.store.core.exchange_record import ExchangeRecord
 from rebalance.store.core.store_effects import PublishExchange, StoreEffect
-from simulator.store.store_process import StoreProcess
+from simulator.store.store_world import StoreProcess
 from tests.fixtures.store_scene import StoreScene
 
 

@@ -19,8 +19,7 @@ from rebalance.store.core.ring_queue import RingQueue
 from rebalance.store.core.shared_state import SharedState
 from rebalance.store.core.store_messages import AppendRecords, SupplyBatch, SupplyRequest
 from simulator.store import store_disk
-from simulator.store.store_history import StoreRuleBrokenError
-from simulator.store.store_world import check_disk
+from simulator.store.store_world import StoreRuleBrokenError, check_disk
 from tests.fixtures.scene_surroundings import Flight
 from tests.fixtures.store_scene import StoreScene
 

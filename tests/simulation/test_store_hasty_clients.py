@@ -7,9 +7,8 @@ from dataclasses import replace
 import pytest
 
 from rebalance.store.core.store_messages import ReadRequest, WriteRequest
-from simulator.store.store_history import StoreRuleBrokenError
 from simulator.store.store_run import LIMITS, StoreRun, StoreShape
-from simulator.store.store_world import StoreWorld
+from simulator.store.store_world import StoreRuleBrokenError, StoreWorld
 
 SEEDS = 3
 

@@ -20,8 +20,8 @@ from rebalance.store.core.replication import Replication
 from rebalance.store.core.store_messages import RecordsStored, WriteRequest
 from simulator.store import store_disk
 from simulator.store.store_crashes import CrashPlace, CrashPoint, CrashRun
-from simulator.store.store_history import StoreRuleBrokenError
 from simulator.store.store_run import LIMITS, ZONE, StoreRun, StoreShape
+from simulator.store.store_world import StoreRuleBrokenError
 from tests.fixtures.simulated_judgement import judged
 from tests.fixtures.simulated_trio import tail_of, trio
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -25,11 +24,9 @@ from rebalance.store.core.store_copy import Leading
 from rebalance.store.core.store_inputs import RoomChanged
 from rebalance.store.core.store_messages import AnswerCode, ReadRequest, StoreAnswer, SupplyBatch, WriteRequest
 from simulator.store import store_disk
-from simulator.store.store_history import StoreRuleBrokenError
 from simulator.store.store_metastore import StoreMetastore
-from simulator.store.store_process import StoreProcess
 from simulator.store.store_run import ZONE, StoreRun, StoreShape
-from simulator.store.store_world import StoreWorld
+from simulator.store.store_world import StoreProcess, StoreRuleBrokenError, StoreWorld
 from tests.fixtures.simulated_judgement import judged
 from tests.fixtures.simulated_trio import tail_of, trio
 from tests.fixtures.store_scene import StoreScene
@@ -301,7 +298,7 @@ def test_a_copy_without_room_stops_new_writes_and_no_reads() -> None:
     run.clients.goes_on = False
     run.world.time.run_until(run.world.time.now + 2_000)
     answers: list[StoreAnswer] = []
-    run.world.listener = SimpleNamespace(answered=lambda client, answer: answers.append(answer))
+    run.world.listener = lambda client, answer: answers.append(answer)
     change = KeyChange(b"k0", b"late")
 
     def ask(number: int) -> list[AnswerCode]:

@@ -11,7 +11,7 @@ import pytest
 from rebalance.core.keyspace.txn import Put, Txn, absent
 from rebalance.ports.metastore import MetastoreUnavailableError, WatchBatch, WatchReset
 from simulator.control.memory_metastore import MemoryMetastore
-from simulator.control.network import LATE_S, NO_FAULTS, TIMEOUT_S, FaultRates, SimulatedClient
+from simulator.control.processes import LATE_S, NO_FAULTS, TIMEOUT_S, FaultRates, SimulatedClient
 from simulator.control.virtual_time import NothingLeftError, run_virtually
 
 PUT = Txn((absent("k"),), (Put("k", b"v"),))

@@ -20,10 +20,8 @@ from rebalance.groups.calls.etcd_api import EtcdMemberEntry
 from simulator.control.invariants import Auditor
 from simulator.control.memory_metastore import MemoryMetastore
 from simulator.control.run import Simulation, simulate
-from simulator.control.simulated_cluster import SimulatedCluster
-from simulator.control.simulated_raft import GroupRates, SimulatedGroup
-from simulator.control.trace import Trace
-from simulator.control.virtual_time import run_virtually
+from simulator.control.simulated_cluster import GroupRates, SimulatedCluster, SimulatedGroup
+from simulator.control.virtual_time import Trace, run_virtually
 from tests.fixtures.examples import examples
 
 ZONE, PARTITIONS, TARGET = ZoneId(1), 6, 5

@@ -20,12 +20,16 @@ from rebalance.core.topology.node_presence import Topology
 from rebalance.metastore.mirror import KeyspaceMirror
 from rebalance.nodes.partition_view import MirroredEndpoints, Mirrors
 from simulator.control.memory_metastore import MemoryMetastore
-from simulator.control.network import NO_FAULTS
-from simulator.control.processes import ControllerProcess, Environment, NodeProcess, SimulatedCatalog
+from simulator.control.processes import NO_FAULTS, ControllerProcess, Environment, NodeProcess, SimulatedCatalog
 from simulator.control.scenario import node_number
-from simulator.control.simulated_cluster import SimulatedCluster
-from simulator.control.simulated_raft import GroupRates, SimulatedGroup, SimulatedMirror, SimulatedReplica
-from simulator.control.trace import Trace
+from simulator.control.simulated_cluster import (
+    GroupRates,
+    SimulatedCluster,
+    SimulatedGroup,
+    SimulatedMirror,
+    SimulatedReplica,
+)
+from simulator.control.virtual_time import Trace
 
 NODES = 3
 PARTITIONS = 2

@@ -1,14 +1,43 @@
-"""``python -m simulator control``: the whole control plane in virtual time, from a seed."""
+"""Commands of ``python -m simulator``: the control plane, and store servers under faults, from a seed.
+
+What commands of the simulator have in common: their options, and how a broken run ends.
+"""
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+import json
+from collections.abc import Mapping
+from enum import StrEnum
+from typing import Annotated, Any, NoReturn
 
 import typer
 
 from catalog.core.zone import Strategy
 from simulator.control.run import AGENT_PARTITIONS_MAX, Simulation, SimulationReport, simulate
-from simulator.output import PROGRAM, FormatOption, SeedOption, SimulationFormat, end_broken, print_json
+from simulator.store.store_run import StoreRun
+from simulator.store.store_world import StoreRuleBrokenError
+
+PROGRAM = "python -m simulator"
+
+
+class SimulationFormat(StrEnum):
+    TEXT = "text"
+    JSON = "json"
+
+
+SeedOption = Annotated[int, typer.Option("--seed", metavar="S", help="Seed of all random choices.")]
+FormatOption = Annotated[SimulationFormat, typer.Option("--format", help="Output format.")]
+
+
+def print_json(document: Mapping[str, Any]) -> None:
+    print(json.dumps(document, ensure_ascii=False, indent=2))
+
+
+def end_broken(reason: str, command: str) -> NoReturn:
+    """End with exit code 1, a line that says what broke, and the ``command`` that shows it again."""
+    typer.echo(f"{reason}\nto reproduce: {PROGRAM} {command}", err=True)
+    raise typer.Exit(1)
+
 
 NodesOption = Annotated[int, typer.Option("--nodes", metavar="N", min=3, help="Number of nodes at the start.")]
 PartitionsOption = Annotated[
@@ -79,7 +108,7 @@ def simulate_control(
     )
     report = simulate(simulation)
     if form is SimulationFormat.JSON:
-        print_json(_document(report))
+        print_json(_control_document(report))
     else:
         _print_text(report)
     if report.broken is not None:
@@ -115,7 +144,7 @@ def _print_text(report: SimulationReport) -> None:
     print(f"took {report.elapsed_s:.1f} s and at most {report.memory_mb:.0f} MB")
 
 
-def _document(report: SimulationReport) -> dict[str, Any]:
+def _control_document(report: SimulationReport) -> dict[str, Any]:
     simulation, broken = report.simulation, report.broken
     given = ("seed", "nodes", "partitions", "strategy", "cluster_moves")
     counts = ("held", "digest", "steps", "switches", "operations_done", "moves_begun", "revision")
@@ -138,4 +167,38 @@ def _document(report: SimulationReport) -> dict[str, Any]:
         },
         "elapsed_s": round(report.elapsed_s, 3),
         "memory_mb": round(report.memory_mb, 1),
+    }
+
+
+def simulate_store(seed: SeedOption = 1, form: FormatOption = SimulationFormat.TEXT) -> None:
+    """Simulate servers of the store engine, with clients and faults."""
+    run, broken = StoreRun(seed), None
+    try:
+        run.run()
+    except StoreRuleBrokenError as error:
+        broken = str(error)
+    if form is SimulationFormat.JSON:
+        print_json(_store_document(run, broken))
+    else:
+        for line in run.world.trace:
+            print(line)
+        history = run.clients.history
+        print(
+            f"{len(history.operations)} operations of clients, {len(history.acknowledged)} acknowledged writes"
+        )
+        print(f"{len(run.world.metastore.results)} exchanges, {run.world.steps} steps")
+        print("every rule held" if broken is None else "a rule is broken")
+    if broken is not None:
+        end_broken(f"seed {seed}: {broken}", f"store --seed {seed}")
+
+
+def _store_document(run: StoreRun, broken: str | None) -> dict[str, object]:
+    return {
+        "seed": run.seed,
+        "operations": len(run.clients.history.operations),
+        "acknowledged_writes": len(run.clients.history.acknowledged),
+        "exchanges": len(run.world.metastore.results),
+        "steps": run.world.steps,
+        "trace": run.world.trace,
+        "broken": broken,
     }

@@ -207,7 +207,8 @@ def _parse(source: SourceMap) -> tuple[exp.Query | exp.Values, ReadingBudget]:
         trees = parser.parse(tokens, source.text)
     except _PlacedError as error:
         offset = end if error.offset is None else error.offset
-        word = "the end of the statement" if error.offset is None else _word_at(tokens, error.offset)
+        words = (shortened(token.text) for token in tokens if token.start == error.offset)
+        word = "the end of the statement" if error.offset is None else next(words, "this")
         raise source.fail(offset, f"{_plain(str(error))}, found {word}") from error
     except (SqlglotError, ValueError) as error:
         # Among them a size of a type that is a name without characters.
@@ -237,10 +238,6 @@ def _check_nesting(source: SourceMap, tokens: list[Token]) -> None:
         run = run + 1 if token.text.upper() in ("NOT", "-", "+", "~", "CASE", "SELECT") else 0
         if depth > NESTING_MAX or run > NESTING_MAX or subscripts > SUBSCRIPTS_MAX:
             raise source.fail(token.start, "the query is nested too deeply", ErrorKind.QUERY_INVALID)
-
-
-def _word_at(tokens: list[Token], offset: int) -> str:
-    return next((shortened(token.text) for token in tokens if token.start == offset), "this")
 
 
 def _plain(message: str) -> str:

@@ -35,31 +35,27 @@ class Board:
     """The state with waiting for a change of it, and for somebody having read the last one."""
 
     def __init__(self) -> None:
-        self._report = JobReport(DriverState.STARTING, "Spark's JVM is starting")
+        self.report = JobReport(DriverState.STARTING, "Spark's JVM is starting")
         self._read = False
         self._changed = threading.Condition()
 
-    @property
-    def report(self) -> JobReport:
-        return self._report
-
     def post(self, state: DriverState, message: str) -> None:
         with self._changed:
-            self._report = JobReport(state, message)
+            self.report = JobReport(state, message)
             self._read = False
             self._changed.notify_all()
 
     def mark_read(self, report: JobReport) -> None:
         with self._changed:
-            if report is self._report:
+            if report is self.report:
                 self._read = True
                 self._changed.notify_all()
 
     def wait_changed(self, known: JobReport, timeout_s: float) -> JobReport:
         """The report once it is another than ``known``, or the same one after ``timeout_s``."""
         with self._changed:
-            self._changed.wait_for(lambda: self._report is not known, timeout_s)
-            return self._report
+            self._changed.wait_for(lambda: self.report is not known, timeout_s)
+            return self.report
 
     def wait_read(self, timeout_s: float) -> bool:
         """Wait; True if the present report was read within ``timeout_s``."""

@@ -35,7 +35,8 @@ class JsonPathFilters:
 
         path = _compiled(expression)
         try:
-            return next(iter(path.finditer(_document(node))), None) is not None
+            attributes = {name: _attribute(value) for name, value in node.attributes}
+            return next(iter(path.finditer(attributes)), None) is not None
         except SuppressedError:
             return False
 
@@ -53,10 +54,6 @@ class JsonPathFilters:
 
 
 JSON_PATH = JsonPathFilters()
-
-
-def _document(node: Node) -> dict[str, str | int]:
-    return {name: _attribute(value) for name, value in node.attributes}
 
 
 def _attribute(value: str) -> str | int:

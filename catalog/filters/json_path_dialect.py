@@ -330,15 +330,11 @@ def _empty(left: object, right: object) -> bool:
     return isinstance(left, str | list) and isinstance(right, bool) and (not left) == right
 
 
-def _never(_left: object, _right: object) -> bool:
-    """Operators on lists: an attribute is none."""
-    return False
-
-
 _OTHER_OPERATORS = {
     "=~": _matches,
     "contains": _contains,
     "size": _size,
     "empty": _empty,
-    **dict.fromkeys(("subsetof", "anyof", "noneof", "all"), _never),
+    # Operators on lists: an attribute is none.
+    **dict.fromkeys(("subsetof", "anyof", "noneof", "all"), lambda *_: False),
 }

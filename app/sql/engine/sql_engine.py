@@ -100,15 +100,10 @@ class SqlEngine:
         self._catalog = catalog
         self._audit = Audit(catalog, catalog.snapshot)
         self._sources = sources
-        self._sandbox, self._registry = sandbox, registry or ViewRegistry(SYSTEM_VIEWS)
+        self._sandbox, self.registry = sandbox, registry or ViewRegistry(SYSTEM_VIEWS)
         self._threads = ViewThreads(timeout_s)
         self._streams: dict[str, bytes] = {}
         self._streams_of: tuple[object, ...] = ()
-
-    @property
-    def registry(self) -> ViewRegistry:
-        """Registry of all that can be queried, for metadata."""
-        return self._registry
 
     def close(self) -> None:
         self._threads.close()
@@ -296,11 +291,11 @@ class SqlEngine:
 
         def answer() -> ResultSet:
             if isinstance(statement, Show):
-                return show(statement, snapshot, self._registry)
+                return show(statement, snapshot, self.registry)
             if isinstance(statement, DescribeZone):
                 return describe_zone(statement.name, snapshot)
             if isinstance(statement, DescribeTable):
-                return describe_table(statement.name, snapshot, self._registry)
+                return describe_table(statement.name, snapshot, self.registry)
             assert isinstance(statement, ExplainPartition), "what changes the catalog is run elsewhere"
             return explain_partition(statement, snapshot)
 
@@ -331,14 +326,14 @@ class SqlEngine:
         def prepare(_: StopFlag) -> PreparedQuery:
             return prepare_query(
                 statement.source,
-                lambda name: self._registry.find(name, session.schema).relation,
+                lambda name: self.registry.find(name, session.schema).relation,
                 {"CURRENT_CATALOG": session.catalog.lower(), "CURRENT_SCHEMA": session.schema.lower()},
             )
 
         return await self._reader.run(len(statement.source.text), prepare)
 
     def _views(self, query: PreparedQuery) -> list[SystemView]:
-        return [self._registry.relation(relation) for relation in sorted(query.relations)]
+        return [self.registry.relation(relation) for relation in sorted(query.relations)]
 
     async def _query(self, query: PreparedQuery, session: SessionContext) -> ResultSet:
         """Authorised before it waits for its turn, and again on the catalog that it is answered from."""

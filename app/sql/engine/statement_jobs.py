@@ -16,7 +16,7 @@ import random
 import re
 import time
 import uuid
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeVar
 
@@ -187,6 +187,7 @@ class RunningJob:
     committed: Callable[[], Awaitable[tuple[CommittedStatement, ...]]] = field(init=False)
     """The catalog versions that the work has made so far."""
     watch: StandingWatch | None = None
+    task: asyncio.Task[None] = field(init=False)
 
     async def run_unless_canceled(
         self, work: Awaitable[T], timeout_s: float | None = None
@@ -229,7 +230,6 @@ class StatementJobs:
         self._limits = limits or JobLimits()
         self._owner = uuid.uuid4().hex
         self._jobs: dict[str, RunningJob] = {}
-        self._tasks: dict[str, asyncio.Task[None]] = {}
 
     async def submit(
         self, new: NewStatement, work: Work, *, for_data: bool = False
@@ -309,10 +309,10 @@ class StatementJobs:
         """
         deadline = time.monotonic() + hold_s
         while True:
-            job, task = self._jobs.get(statement_id), self._tasks.get(statement_id)
+            job = self._jobs.get(statement_id)
             left = deadline - time.monotonic()
-            if job is not None and task is not None and left > 0:
-                awaited = asyncio.create_task(job.reached.wait()) if for_report else task
+            if job is not None and left > 0:
+                awaited = asyncio.create_task(job.reached.wait()) if for_report else job.task
                 await asyncio.wait([awaited], timeout=left)
                 if for_report and not awaited.done():
                     awaited.cancel()
@@ -356,10 +356,10 @@ class StatementJobs:
 
     async def close(self) -> None:
         """Stops what runs. The catalog's thread has finished its commits when it is asked how they ended."""
-        jobs, tasks = dict(self._jobs), list(self._tasks.values())
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        jobs = dict(self._jobs)
+        for job in jobs.values():
+            job.task.cancel()
+        await asyncio.gather(*(job.task for job in jobs.values()), return_exceptions=True)
         await self._catalog.settled()
         for statement_id in jobs:
             try:
@@ -381,8 +381,7 @@ class StatementJobs:
 
         job.report, job.committed, job.watch = report, committed, self._watch
         self._jobs[job.statement_id] = job
-        task = asyncio.create_task(self._run_job(job, work), name=f"statement {job.statement_id}")
-        self._tasks[job.statement_id] = task
+        job.task = asyncio.create_task(self._run_job(job, work), name=f"statement {job.statement_id}")
 
     async def _run_job(self, job: RunningJob, work: Work) -> None:
         try:
@@ -390,7 +389,7 @@ class StatementJobs:
         finally:
             job.reached.set()
             self._line.leave(job.turn)
-            del self._jobs[job.statement_id], self._tasks[job.statement_id]
+            del self._jobs[job.statement_id]
 
     async def _outcome(self, job: RunningJob, work: Work) -> LoggedOutcome:
         try:
@@ -471,6 +470,10 @@ def _kept(done: Sequence[ShownResult]) -> tuple[tuple[Json, ...], tuple[tuple[in
             result[HELD] = shown.answer.held
         rows: list[Any] = list(result.pop("data") or ())
         result["row_count"] = len(rows)
-        for page, start in enumerate(range(0, len(rows), ROWS_IN_PAGE)):
-            pages.append((number, page, pack(rows[start : start + ROWS_IN_PAGE])))
+        pages.extend(paged(number, rows))
     return tuple(results), tuple(pages)
+
+
+def paged(result: int, rows: Sequence[Any]) -> Iterator[tuple[int, int, bytes]]:
+    for page, start in enumerate(range(0, len(rows), ROWS_IN_PAGE)):
+        yield result, page, pack(rows[start : start + ROWS_IN_PAGE])

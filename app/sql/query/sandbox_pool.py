@@ -95,10 +95,7 @@ class SandboxPool:
 
     def warm(self) -> None:
         """Starts all that stand by: neither the first query nor a cheap one beside it need wait for theirs."""
-        self._stand_by(self._spares)
-
-    def _stand_by(self, count: int) -> None:
-        while len(self._idle) < count and not self._closed:
+        while len(self._idle) < self._spares and not self._closed:
             self._idle.append(_Sandbox())
 
     def _take(self, is_cheap: bool) -> _Sandbox:
@@ -108,7 +105,7 @@ class SandboxPool:
             sandbox = self._idle.pop(0 if is_cheap else -1)
         else:
             sandbox = _Sandbox()
-        self._stand_by(self._spares)
+        self.warm()
         return sandbox
 
     @property

@@ -162,10 +162,6 @@ def _packed(value: float) -> bytes | None:
         return None
 
 
-def _bytes(value: bytes) -> str:
-    return base64.b64encode(value).decode()
-
-
 def _date(text: str) -> str:
     """Years before 1 are counted as astronomers do: 1 BC is 0."""
     match = _MOMENT.fullmatch(text)
@@ -347,7 +343,7 @@ _PLAIN: dict[str, tuple[str, Convert]] = {
     "float": ("real", _real),
     "double": ("double", _double),
     "varchar": ("varchar", _same),
-    "blob": ("varbinary", _bytes),
+    "blob": ("varbinary", lambda value: base64.b64encode(value).decode()),
     "uuid": ("uuid", str),
     "null": ("unknown", _same),
 }

@@ -27,11 +27,12 @@ from app.sql.engine.statement_jobs import (
     canceled,
     done_head,
     new_statement,
+    paged,
     text_digest,
 )
 from app.sql.statements.results import HELD, ResultSet, StatementEngine, shown_warnings
 from app.sql.statements.script_reader import ScriptReader
-from app.sql.trino.pages import ROWS_IN_PAGE, page_body, page_count, wire_value
+from app.sql.trino.pages import page_body, page_count, wire_value
 from app.sql.trino.trino_session import (
     Control,
     ControlKind,
@@ -54,7 +55,6 @@ from catalog.core.statement_log import (
     StatementState,
 )
 from catalog.core.zone import ZoneId
-from catalog.store.statement_log import pack
 from parser.hidden_secrets import hide_secrets
 from parser.script import check_size, first_words
 from parser.text import StopFlag
@@ -170,8 +170,7 @@ def _pages(result: ResultSet) -> tuple[tuple[int, int, bytes], ...]:
         [wire_value(value, column) for value, column in zip(row, result.columns, strict=True)]
         for row in result.rows
     ]
-    starts = range(0, len(rows), ROWS_IN_PAGE)
-    return tuple((1, page, pack(rows[start : start + ROWS_IN_PAGE])) for page, start in enumerate(starts))
+    return tuple(paged(1, rows))
 
 
 FIRST_HOLD_S = 0.1

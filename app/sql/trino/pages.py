@@ -13,6 +13,7 @@ import re
 from dataclasses import replace
 from typing import Any
 
+from app.sql.engine.statement_jobs import ROWS_IN_PAGE
 from app.sql.statements.results import (
     JSON,
     TIMESTAMP,
@@ -86,9 +87,6 @@ class _SignatureReader:
     def _take(self) -> str:
         self._next += 1
         return self._tokens[self._next - 1]
-
-
-ROWS_IN_PAGE = 1000
 
 
 def page_body(

@@ -56,7 +56,7 @@ _CONSTRUCTORS = (exp.Array, exp.Struct, exp.Map, exp.VarMap, exp.ToMap)
 class ControlKind(Enum):
     PREPARE = "PREPARE"
     EXECUTE = "EXECUTE"
-    DEALLOCATE = "DEALLOCATE"
+    DEALLOCATE = "DEALLOCATE PREPARE"
     DESCRIBE_INPUT = "DESCRIBE INPUT"
     DESCRIBE_OUTPUT = "DESCRIBE OUTPUT"
     USE = "USE"
@@ -85,8 +85,10 @@ def parse_control(sql: str, limits: ScriptLimits = DEFAULT_LIMITS, stop: StopFla
     words = sql.split(None, 2)
     first = words[0].upper().rstrip(";") if words else ""
     second = words[1].upper().rstrip(";") if len(words) > 1 else ""
-    if first in ("PREPARE", "EXECUTE", "DEALLOCATE", "USE"):
+    if first in _READERS:
         return _READERS[first](_ControlReader(sql, limits, stop))
+    if first == "DEALLOCATE":
+        return _of_prepared(_ControlReader(sql, limits, stop), ControlKind.DEALLOCATE)
     if first in ("SET", "RESET") and second == "SESSION":
         return _session(_ControlReader(sql, limits, stop), first)
     if first == "START" and second == "TRANSACTION":
@@ -94,7 +96,7 @@ def parse_control(sql: str, limits: ScriptLimits = DEFAULT_LIMITS, stop: StopFla
     if first in ("COMMIT", "ROLLBACK") and second in ("", "WORK"):
         return Control(ControlKind(first))
     if first == "DESCRIBE" and second in ("INPUT", "OUTPUT") and len(words) > 2:
-        return _describe(_ControlReader(sql, limits, stop), second)
+        return _of_prepared(_ControlReader(sql, limits, stop), ControlKind(f"DESCRIBE {second}"))
     return None
 
 
@@ -277,13 +279,6 @@ def _execute(reader: _ControlReader) -> Control:
     return Control(ControlKind.EXECUTE, name, text, parameters=parameters)
 
 
-def _deallocate(reader: _ControlReader) -> Control:
-    reader.take("DEALLOCATE", "PREPARE")
-    control = Control(ControlKind.DEALLOCATE, reader.name())
-    reader.finish()
-    return control
-
-
 def _use(reader: _ControlReader) -> Control:
     reader.take("USE")
     name, catalog = reader.name(), ""
@@ -293,9 +288,9 @@ def _use(reader: _ControlReader) -> Control:
     return Control(ControlKind.USE, name, catalog=catalog)
 
 
-def _describe(reader: _ControlReader, what: str) -> Control:
-    reader.take("DESCRIBE", what)
-    control = Control(ControlKind(f"DESCRIBE {what}"), reader.name())
+def _of_prepared(reader: _ControlReader, kind: ControlKind) -> Control:
+    reader.take(*kind.value.split())
+    control = Control(kind, reader.name())
     reader.finish()
     return control
 
@@ -312,7 +307,7 @@ def _session(reader: _ControlReader, first: str) -> Control:
     return Control(ControlKind.SET_SESSION, name, reader.rest())
 
 
-_READERS = {"PREPARE": _prepare, "EXECUTE": _execute, "DEALLOCATE": _deallocate, "USE": _use}
+_READERS = {"PREPARE": _prepare, "EXECUTE": _execute, "USE": _use}
 
 
 NO_TRANSACTION = "NONE"
@@ -391,7 +386,9 @@ def read_session(headers: Iterable[tuple[str, str]]) -> TrinoSession:
         source=one("source"),
         time_zone=one("time-zone", "UTC"),
         transaction_id=None if transaction.upper() == NO_TRANSACTION else transaction,
-        properties={_property(name): value for name, value in _pairs(fields.get("session", ()))},
+        properties={
+            name.lower().rsplit(".", 1)[-1]: value for name, value in _pairs(fields.get("session", ()))
+        },
         prepared=dict(_pairs(fields.get("prepared-statement", ()))),
     )
 
@@ -416,11 +413,6 @@ def seconds(text: str) -> float:
     if not 0 < timeout_s <= TIMEOUT_S_MAX:
         raise RefusedError(ErrorKind.INVALID_REQUEST, f"a timeout is as 30, 30s, 5m or 2h, not {text[:40]}")
     return timeout_s
-
-
-def _property(name: str) -> str:
-    """``zonekeeper.wait`` is ``wait``."""
-    return name.lower().rsplit(".", 1)[-1]
 
 
 def _pairs(values: Iterable[str]) -> Iterable[tuple[str, str]]:

@@ -316,6 +316,9 @@ def _form(hint: Any, name: str) -> Form:  # one branch a type
     if origin is tuple:
         assert arguments[1] is Ellipsis, hint
         return listed(_form(arguments[0], name))
+    if origin is frozenset:
+        form = listed(_form(arguments[0], name))
+        return Form(lambda value: frozenset(form.read(value)), lambda held: form.write(sorted(held)))
     if origin in (dict, Mapping):
         form = _form(arguments[1], name)
         return Form(
@@ -328,6 +331,10 @@ def _form(hint: Any, name: str) -> Form:  # one branch a type
     if isinstance(hint, type) and issubclass(hint, Enum):
         return Form(_enum(hint), lambda held: held.value)
     assert isinstance(hint, type), hint
+    if hasattr(hint, "parse"):
+        # A type with a text of its own, which ``str`` gives.
+        parse: Callable[[str], Any] = hint.parse
+        return Form(lambda value: parse(text(value)), str)
     assert is_dataclass(hint), hint
     return Codec(hint).form
 

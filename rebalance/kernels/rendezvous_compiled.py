@@ -22,9 +22,8 @@ Numbers = npt.NDArray[np.int64]
 Kernel = Callable[[Keys, Numbers, npt.NDArray[np.int32], Numbers, npt.NDArray[np.int32]], None]
 
 BLOCK = 512
-"""Partitions side by side: their lowest keys stay in the first-level cache up to REPLICAS_MAX."""
-REPLICAS_MAX = 12
-"""Each replica costs a step of the network for every key; beyond, sorting is faster."""
+"""Partitions side by side: their lowest keys stay in the first-level cache up to
+``rendezvous.ARGMIN_REPLICAS_MAX`` replicas."""
 
 _STEP = (1 << 21) - 1
 _UNDO_265 = np.uint64(pow(265, -1, 1 << 64))
@@ -66,7 +65,8 @@ def partition_term(number: np.int64) -> np.uint64:
 
 @cache
 def kernel(replicas: int) -> Kernel:
-    """The kernel for so many replicas, 1..REPLICAS_MAX: a constant in the code, so that its loops unroll.
+    """The kernel for so many replicas: a constant in the code, so that its loops unroll. Each costs a step of
+    the network for every key; beyond ``rendezvous.ARGMIN_REPLICAS_MAX``, sorting is faster.
 
     It takes the nodes' terms uint64 [N] in tie order, partition numbers int64 [P], the nodes' positions int32
     [N], the table of ``rank_table``, and fills int32 [P, replicas].

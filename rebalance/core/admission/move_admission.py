@@ -27,9 +27,9 @@ from copy import copy
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 
-from catalog.core.codec import Codec, Form, Record, Unknown, mapping, optional, sequence, text
+from catalog.core.codec import Codec, Form, Record, Unknown, mapping, optional, text
 from catalog.core.zone import ZoneId
-from rebalance.core.admission.limit_options import CAPS, LIMIT_OPTIONS, RATES, LimitValues, Window, next_opening
+from rebalance.core.admission.limit_options import CAPS, LIMIT_OPTIONS, RATES, LimitValues, next_opening
 from rebalance.core.assignments.assignment import Assignments
 from rebalance.core.causes.cause import Cause
 from rebalance.core.keyspace.readable import Unreadable, read
@@ -274,10 +274,6 @@ _LIMITS = Codec(
     required=("pause", "zone_pauses"),
     order=(*_FIRST, "pause", "zone_pauses", *_LATER),
     forms={
-        "windows": Form(
-            sequence(lambda document: Window.parse(text(document))),
-            lambda held: [str(window) for window in held],
-        ),
         "zone_pauses": Form(
             lambda document: {
                 zone_id_of(name): pause for name, pause in mapping(text, _PAUSE.value)(document).items()

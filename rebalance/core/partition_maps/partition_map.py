@@ -26,7 +26,7 @@ from enum import Enum
 from types import MappingProxyType
 from typing import NamedTuple
 
-from catalog.core.codec import Codec, Form, Record, text
+from catalog.core.codec import Codec, Record
 from catalog.core.zone import ZoneId
 from rebalance.core.partition_maps.topology_version import TopologyVersion
 
@@ -350,9 +350,7 @@ class ZoneMapPointer(Record):
         return f"{self.version}-{self.sequence}"
 
 
-ZoneMapPointer.codec = Codec(
-    ZoneMapPointer, forms={"version": Form(lambda value: TopologyVersion.parse(text(value)), str)}
-)
+ZoneMapPointer.codec = Codec(ZoneMapPointer)
 
 
 def next_version(before: ZoneMapPointer | None, topology: int, primaries: int) -> TopologyVersion:

@@ -7,11 +7,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from catalog.core.codec import Codec, listed, optional
+from catalog.core.codec import Codec, listed
 from catalog.core.zone import ZoneId
 from rebalance.core.partition_maps.topology_version import DiscoveryEvent, TopologyVersion, Trigger
 from rebalance.exchange.core.exchange_states import ExchangeType, Phase
-from rebalance.store.core.ring_records import VERSION
 
 EXCHANGES_KEPT = 64
 
@@ -78,15 +77,11 @@ class ExchangeRecord:
         return replace(self, phases=(*ended, *begun))
 
 
-_EVENT: Codec[EventName] = Codec(EventName, omit=("node", "zones"), forms={"version": VERSION})
+_EVENT: Codec[EventName] = Codec(EventName, omit=("node", "zones"))
 _RECORD: Codec[ExchangeRecord] = Codec(
     ExchangeRecord,
     omit=("awaited", "merged"),
-    forms={
-        "cause": _EVENT.form,
-        "merged": listed(_EVENT.form),
-        "version": optional(VERSION),
-    },
+    forms={"cause": _EVENT.form, "merged": listed(_EVENT.form)},
 )
 encode_exchange, decode_exchange = _RECORD.encode, _RECORD.decode
 """``decode`` raises RecordNotReadableError, whatever the bytes are."""

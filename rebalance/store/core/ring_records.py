@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from catalog.core.codec import Codec, Form, listed, natural, optional, sequence, text
+from catalog.core.codec import Codec, Form, listed, natural, sequence, text
 from catalog.core.zone import ZoneId
 from rebalance.core.assignments.assignment import Assignments
 from rebalance.core.keyspace.keys import ASSIGNING, Keyspace
@@ -136,10 +136,6 @@ def _born(stored: Any) -> dict[ZoneId, TopologyVersion]:
     return {ZoneId(natural(zone)): _version(version) for zone, version in sequence(_pair)(stored)}
 
 
-def _zone_ids(stored: Any) -> frozenset[ZoneId]:
-    return frozenset(ZoneId(natural(zone)) for zone in sequence(natural)(stored))
-
-
 def _row(stored: Any) -> OutcomeRow:
     if type(stored) is not list or len(stored) != 9:
         raise ValueError(f"not a row of an outcome: {stored!r:.80}")
@@ -159,43 +155,29 @@ def _row_document(row: OutcomeRow) -> list[Any]:
     return [zone, partition, *lists, outcome.epoch, list(outcome.effective), outcome.is_lost]
 
 
-VERSION = Form(_version, str)
-NAMES = Form(lambda stored: frozenset(_names(stored)), sorted)
 ROWS = listed(Form(_row, _row_document))
 
 _SPEC: Codec[ZoneSpec] = Codec(ZoneSpec, omit=("life",))
 _EVENT: Codec[DiscoveryEvent] = Codec(
     DiscoveryEvent,
     omit=("is_client", "zones", "baseline", "basis", "node", "order", "dead"),
-    forms={
-        "zones": listed(_SPEC.form),
-        "version": VERSION,
-        "baseline": optional(NAMES),
-        "basis": optional(VERSION),
-        "dead": NAMES,
-    },
+    forms={"zones": listed(_SPEC.form)},
 )
 _RECORD: Codec[RingRecord] = Codec(RingRecord, omit=("incarnation",), forms={"event": _EVENT.form})
 _CLUSTER: Codec[Cluster] = Codec(
     Cluster,
     omit=("resting",),
     forms={
-        "version": VERSION,
-        "baseline": optional(NAMES),
         "zones": Form(
             lambda stored: {spec.zone_id: spec for spec in sequence(_SPEC.value)(stored)},
             lambda zones: [_SPEC.document(spec) for spec in zones.values()],
         ),
         "born": Form(_born, lambda born: [[zone, str(version)] for zone, version in born.items()]),
-        "resting": Form(_zone_ids, sorted),
     },
 )
 _STATE: Codec[RingState] = Codec(
     RingState,
-    forms={
-        "cluster": _CLUSTER.form,
-        "gone": listed(Form(_gone, _gone_document)),
-    },
+    forms={"cluster": _CLUSTER.form, "gone": listed(Form(_gone, _gone_document))},
 )
 
 
@@ -247,11 +229,10 @@ class _Chunk:
     rows: tuple[OutcomeRow, ...] = field(default=())
 
 
-_VERSIONS = {"exchange": VERSION, "version": VERSION, "previous": VERSION, "rows": ROWS}
-_HEAD: Codec[ResultHead] = Codec(ResultHead, omit=("parts", "chunks", "rows"), forms=_VERSIONS)
-_FOLD: Codec[FoldHead] = Codec(FoldHead, forms={"version": VERSION})
+_HEAD: Codec[ResultHead] = Codec(ResultHead, omit=("parts", "chunks", "rows"), forms={"rows": ROWS})
+_FOLD: Codec[FoldHead] = Codec(FoldHead)
 _CHUNK: Codec[_Chunk] = Codec(_Chunk, forms={"rows": ROWS})
-_BEAT: Codec[ServerBeat] = Codec(ServerBeat, omit=("cut_from", "ttl_ms"), forms={"finished": VERSION})
+_BEAT: Codec[ServerBeat] = Codec(ServerBeat, omit=("cut_from", "ttl_ms"))
 
 # Each ``decode`` raises RecordNotReadableError, whatever the bytes are.
 encode_event, decode_event = _RECORD.encode, _RECORD.decode

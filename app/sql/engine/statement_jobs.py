@@ -173,21 +173,31 @@ class CatalogThread(Protocol):
 
 @dataclass
 class RunningJob:
-    """A statement that this server runs. ``reached`` is set when its work has said something, or is over."""
+    """A statement that this server runs, as ``owner`` in the log. ``reached`` is set when its work has said
+    something, or is over."""
 
     statement_id: str
+    owner: str
     turn: StatementTurn
-    address: str = ""
-    for_data: bool = False
+    address: str
+    for_data: bool
+    catalog: CatalogThread
+    watch: StandingWatch | None
     reached: asyncio.Event = field(default_factory=asyncio.Event)
     cancel: asyncio.Event = field(default_factory=asyncio.Event)
     progress: StatementProgress | None = None
-    report: Callable[[tuple[Json, ...], tuple[Json, ...]], Awaitable[None]] = field(init=False)
-    """Results and warnings that are sure, before the work is over."""
-    committed: Callable[[], Awaitable[tuple[CommittedStatement, ...]]] = field(init=False)
-    """The catalog versions that the work has made so far."""
-    watch: StandingWatch | None = None
     task: asyncio.Task[None] = field(init=False)
+
+    async def report(self, heads: tuple[Json, ...], warnings: tuple[Json, ...]) -> None:
+        """Results and warnings that are sure, before the work is over."""
+        await self.catalog.on_log(
+            lambda log: log.report(self.statement_id, self.owner, heads, warnings, self.progress)
+        )
+        self.reached.set()
+
+    async def committed(self) -> tuple[CommittedStatement, ...]:
+        """The catalog versions that the work has made so far."""
+        return await self.catalog.on_log(lambda log: log.committed(self.statement_id))
 
     async def run_unless_canceled(
         self, work: Awaitable[T], timeout_s: float | None = None
@@ -251,7 +261,9 @@ class StatementJobs:
             if not is_begun:
                 self._line.leave(turn)
         if is_begun:
-            self._start(RunningJob(new.statement_id, turn, current_actor().address, for_data), work)
+            of_job = new.statement_id, self._owner, turn, current_actor().address, for_data
+            job = self._jobs[new.statement_id] = RunningJob(*of_job, self._catalog, self._watch)
+            job.task = asyncio.create_task(self._run_job(job, work), name=f"statement {job.statement_id}")
         return row, is_begun
 
     def position(self, statement_id: str) -> int | None:
@@ -368,20 +380,6 @@ class StatementJobs:
                     await self._write_end(row)
             except StoreError as error:
                 log.warning("a statement is left to other servers", id=statement_id, error=str(error))
-
-    def _start(self, job: RunningJob, work: Work) -> None:
-        async def report(heads: tuple[Json, ...], warnings: tuple[Json, ...]) -> None:
-            await self.on_log(
-                lambda log: log.report(job.statement_id, self._owner, heads, warnings, job.progress)
-            )
-            job.reached.set()
-
-        async def committed() -> tuple[CommittedStatement, ...]:
-            return await self.on_log(lambda log: log.committed(job.statement_id))
-
-        job.report, job.committed, job.watch = report, committed, self._watch
-        self._jobs[job.statement_id] = job
-        job.task = asyncio.create_task(self._run_job(job, work), name=f"statement {job.statement_id}")
 
     async def _run_job(self, job: RunningJob, work: Work) -> None:
         try:

@@ -129,7 +129,7 @@ class CopyMoves:
             copy.leading = None
             if copy.partition[0] not in message.maps:
                 self._end_filling(copy)
-        books.stand_ins = {
+        shared.stand_ins = {
             (zone, number): server
             for zone, numbers in message.lost.items()
             if zone in message.maps and zone in zones
@@ -212,7 +212,7 @@ class CopyMoves:
             if is_asked and before is CopyState.OWNING:
                 # At once and whole, as damaged data may have any position.
                 copy.empty()
-                self._books.disk.add(DropCopy(copy.partition))
+                self._shared.disk.add(DropCopy(copy.partition))
             self._order(copy, outcome, actual, message)
             self._shared.keep_head(copy)
             return
@@ -296,9 +296,9 @@ class CopyMoves:
         shared = self._shared
         primary = shared.primary(copy.partition)
         if copy.leading is not None:
-            copy.leading.unlevelled.discard(books.name)
+            copy.leading.unlevelled.discard(shared.name)
             copy.leading.stored = copy.leading.settled = copy.tail
-            books.wakes = True
+            shared.wakes = True
         elif primary is not None:
             shared.send_peer(primary, CopyLevelled(copy.partition, shared.basis, copy.tail))
 

@@ -191,14 +191,14 @@ class StoreServer:
                     self._watch.heard(sender)
                     self._message(sender, message)
             case DiskDone(ticket):
-                for stored in books.disk.done(ticket):
+                for stored in shared.disk.done(ticket):
                     if isinstance(stored, LogStored):
                         self._replication.stored(stored)
                     else:
                         self._fills.stored(stored)
             case DiskRefused(ticket, no_room):
                 # Writes of the log are never answered "failed": the process ends. Bulk waits for room.
-                if not (no_room and books.disk.without_bulk(ticket)):
+                if not (no_room and shared.disk.without_bulk(ticket)):
                     self._stop("its disk refused a transaction")
             case RingHeard(records):
                 self._hear(records)

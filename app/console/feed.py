@@ -341,7 +341,7 @@ class PartitionFeed:
             self.version += 1
 
     def _adopt_owners(self) -> None:
-        """Exchanges say who has partitions of store zones, and write no key of each."""
+        """Note new owners of partitions of store zones, which exchanges name without a key for each."""
         before, self._ownership = self._ownership, self._ring.shown
         if self._ownership is not before:
             for zone_id in self._grids:

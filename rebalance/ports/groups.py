@@ -483,7 +483,8 @@ class NobodyAskedError(GroupError):
 
 
 class ConditionFailedError(GroupError):
-    """``wants_absence``: no such key was wanted; else another revision of it."""
+    """Write whose condition failed. ``wants_absence``: the key was to be absent; else to have another
+    revision."""
 
     def __init__(self, message: str, *, wants_absence: bool) -> None:
         super().__init__(message)

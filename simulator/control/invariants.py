@@ -414,7 +414,8 @@ def unfinished(
     intents: Iterable[ZoneIntent],
     living: Iterable[Node],
 ) -> Iterator[str]:
-    """What is missing until each zone is as in ``intents``, cheap checks first; nothing when all is done."""
+    """Yield what is missing until each zone is as in ``intents``, cheap checks first; nothing when all is
+    done."""
     nodes = tuple(living)
     for intent in intents:
         zone_id = intent.zone.zone_id

@@ -236,7 +236,7 @@ ONE_OPEN = "each newest target has its operation, and no other of its zone is op
 
 
 def broken_records(before: Operation, after: Operation) -> Iterator[tuple[str, str]]:
-    """What no step of one operation may do, by its two records: (invariant, what was found)."""
+    """Yield rules that a step of one operation has broken, by its two records: (invariant, finding)."""
     name = after.operation_id
     if any(now < was for was, now in zip(before.tally.numbers, after.tally.numbers, strict=True)):
         yield PROGRESS, f"{name}: {before.tally} to {after.tally}"
@@ -257,7 +257,7 @@ def what_is_left(
     event_revision: int,
     configurations: AppliedConfigurations,
 ) -> str:
-    """What of an operation with this target is still to be done at the partition; empty: nothing."""
+    """The part of an operation with this target that is still to be done at the partition; empty: none."""
     keys = keyspace.partition(partition)
     trigger = store.peek(keys.trigger)
     if trigger is None or decode_trigger(trigger.value) < event_revision:
@@ -383,11 +383,11 @@ class OperationAuditor:
             self._auditor.fail(CAUSE, f"{partition} is {step.state.value}")
 
     def step(self, partition: PartitionId, zone: ZoneFacts) -> PartitionStep:
-        """Where an operation sees the partition now."""
+        """The step at which an operation sees the partition now."""
         return step_of(partition.partition, self._view(partition, zone), self._alive)
 
     def cause(self, partition: PartitionId, zone: ZoneFacts) -> str:
-        """What the partition's status shows; empty when all is well."""
+        """Cause that the partition's status shows; empty when all is well."""
         return partition_status(self._view(partition, zone), self._alive).cause
 
     def _view(self, partition: PartitionId, zone: ZoneFacts) -> PartitionView:
@@ -395,7 +395,7 @@ class OperationAuditor:
         return replace(view, target=zone.target(partition.partition))
 
     def _reading(self, partition: PartitionId, zone: ZoneFacts) -> ZoneReading:
-        """Of one partition alone, at once."""
+        """Reading of one partition alone, at once."""
         store, keys = self._store, self._keyspace
         below = f"{keys.zone_partitions(partition.zone_id)}{partition.partition}/"
         prefix = keys.member(partition, "")

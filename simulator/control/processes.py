@@ -45,7 +45,7 @@ from spark.batch import place_locally
 T = TypeVar("T")
 
 TIMEOUT_S = 2.0
-"""When a client gives a request up. What it has sent may still arrive, up to ``LATE_S`` later."""
+"""Seconds after which a client gives a request up. It may still arrive, up to ``LATE_S`` later."""
 LATE_S = 6.0
 HELD_S = 1.8
 
@@ -90,7 +90,7 @@ class SimulatedClient:
         self._dead = True
 
     def cut(self, *, requests: bool = True, answers: bool = True) -> None:
-        """Nothing gets through, or in one direction nothing."""
+        """Let nothing through, or nothing in one direction."""
         self._cut_out, self._cut_in = self._cut_out or requests, self._cut_in or answers
 
     def heal(self) -> None:
@@ -131,7 +131,8 @@ class SimulatedClient:
         self._dead = True
 
     async def watch(self, prefix: str) -> AsyncIterator[WatchReset | WatchBatch]:
-        """In order and without a gap, as the port promises; late, several revisions at once, or begun anew."""
+        """Yield changes in order and without a gap, as the port promises; late, several revisions at once, or
+        begun anew."""
         waiting: list[tuple[int, tuple[KeyEvent, ...]]] = []
         arrived = asyncio.Event()
 

@@ -22,7 +22,7 @@ CALL_TIMEOUT_S = 2.0
 HEALTHY_AFTER_S = 5.0
 """etcd accepts a new member only when all voters have been connected for so long."""
 KNOWN_DOWN_S = 40.0
-"""By then every agent knows that a node is gone, also one that was paused or cut off meanwhile."""
+"""Time after which every agent knows that a node is gone, also one that was paused or cut off meanwhile."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +80,7 @@ class SimulatedReplica:
     generation: int = 0
     founding_revision: int = 0
     strict: bool = True
-    """Its process checks membership steps itself, as etcd does with ``--strict-reconfig-check``."""
+    """True: its process checks membership steps itself, as etcd does with ``--strict-reconfig-check``."""
     acknowledged: int = 0
     """The newest of its group's acknowledged puts that its disk has."""
 
@@ -139,9 +139,9 @@ class SimulatedGroup:
     lands_late: bool = False
     """The step that is taken now was sent long ago."""
     acknowledged: int = 0
-    """How many puts it has acknowledged."""
+    """Number of puts that it has acknowledged."""
     lost: int = 0
-    """How many of them a leader did not have."""
+    """Number of them that a leader did not have."""
 
     @property
     def cluster_id(self) -> int:
@@ -174,7 +174,7 @@ class SimulatedGroup:
         return leads and (not self.cluster.cut or self._could_lead(self.leader_id))
 
     def hears(self, member_id: int, leader_id: int) -> bool:
-        """Whether the member answers, and nothing between the leader and it is cut."""
+        """True if the member answers, and no link between the leader and it is cut."""
         if not self.answers(member_id) or not self.cluster.cut:
             return self.answers(member_id)
         leader = self.replicas.get(leader_id)
@@ -194,7 +194,7 @@ class SimulatedGroup:
         return True
 
     def _replicate(self) -> None:
-        """What is acknowledged reaches every replica that hears the leader; learners have it once they are in
+        """Bring what is acknowledged to every replica that hears the leader; learners have it once they are in
         sync."""
         if not self.has_leader:
             return

@@ -389,7 +389,7 @@ class SimulatedMirrorHost:
         return self._cluster.mirror_disk(self._owner.node)
 
     def _life(self, mirror: SimulatedMirror, group: SimulatedGroup | None) -> MemberLife:
-        """Also goes on with the copying: nobody else sees a mirror."""
+        """Life of a mirror; goes on with its copying as well, since mirrors are seen here only."""
         if mirror.exit_reason:
             return MemberLife.FAILED
         if not mirror.runs:

@@ -150,7 +150,7 @@ class Trace:
     _digest: hashlib._Hash = field(default_factory=hashlib.sha256)
 
     def note(self, kind: str, text: str) -> None:
-        """Something that was done to the system; ``kind`` is counted."""
+        """Note an event; ``kind`` is counted."""
         self.events[kind] += 1
         now = asyncio.get_running_loop().time()
         if len(self.lines) < LINES_MAX:

@@ -81,8 +81,8 @@ def _values_fit(partition: PartitionKey, key: bytes, operations: list[StoreOpera
 def _none_takes_the_place_of_a_later_one(
     partition: PartitionKey, key: bytes, operations: list[StoreOperation]
 ) -> None:
-    """What was abandoned is nowhere after the acknowledged write that has abandoned it. Values are written
-    once."""
+    """Check that no read after an acknowledged write sees a value that the write has abandoned. Values are
+    written once."""
     ends = {
         other.encode(): item
         for item in operations
@@ -96,7 +96,7 @@ def _none_takes_the_place_of_a_later_one(
 
 
 def _never_back(partition: PartitionKey, key: bytes, answered: list[StoreOperation]) -> None:
-    """What began after another operation returned is not before it."""
+    """Check that an operation which began after another one returned is not before it."""
     events = sorted(
         # In one instant, begins come first: such operations overlap.
         [(item.invoked_ms, 0, index) for index, item in enumerate(answered)]

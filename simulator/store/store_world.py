@@ -94,7 +94,7 @@ TICK_MS = 100
 
 
 class StoreSurroundings(Protocol):
-    """What a process reaches around it."""
+    """Surroundings that a process reaches."""
 
     time: StoreTime
     metastore: StoreMetastore
@@ -163,7 +163,7 @@ class StoreProcess:
         self.is_paused = True
 
     def resume(self) -> None:
-        """What was on its way out goes first; then the clock is read, then what came meanwhile."""
+        """Let the process go on: first what was on its way out, then the clock, then what came meanwhile."""
         self.is_paused = False
         while self._replies and self.is_alive:
             self._to_socket(self._replies.popleft())
@@ -172,7 +172,7 @@ class StoreProcess:
             self.give(self._inputs.popleft())
 
     def fill(self, full_chance: float) -> None:
-        """So many transactions find no room, until ``empty``."""
+        """Let this part of transactions find no room, until ``empty``."""
         self.full_chance = full_chance
 
     def empty(self) -> None:
@@ -181,7 +181,7 @@ class StoreProcess:
             self.give(RoomChanged(has_room=True))
 
     def kill(self) -> None:
-        """What was under way on the disk may be there or not."""
+        """Kill the process; a transaction that was under way on the disk may be there or not."""
         self.is_alive = False
         if self._under_way is not None and self._rng.random() < 0.5:
             self.disk.commit(self._under_way.changes)

@@ -424,7 +424,7 @@ def _pairs(values: Iterable[str]) -> Iterable[tuple[str, str]]:
 
 
 def _decoded(name: str, text: str) -> str:
-    """Raises RefusedError (TEXT_NOT_UTF8)."""
+    """The text behind percent-encoded UTF-8. Raises RefusedError (TEXT_NOT_UTF8)."""
     try:
         return unquote_plus(text, errors="strict")
     except UnicodeDecodeError as error:

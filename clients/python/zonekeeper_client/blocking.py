@@ -96,7 +96,7 @@ class BlockingZoneClient:
         return self._done(self._client.get(zone, key, read=read, at_revision=at_revision, limit_s=limit_s))
 
     async def _made(self) -> ZoneClient:
-        """In the loop's thread: its connections belong to that loop."""
+        """Make the client in the loop's thread, since its connections belong to that loop."""
         return self._new_client()
 
     def _done(self, work: Coroutine[Any, Any, T]) -> T:

@@ -28,7 +28,7 @@ class NotOwnFileError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class LocalServer:
-    """``token`` and ``authority`` (PEM; of the server's certificate) are empty where nobody has to log in."""
+    """``token`` and ``authority`` (PEM; of the server's certificate) are empty where no login is required."""
 
     url: str
     token: str = field(default="", repr=False)

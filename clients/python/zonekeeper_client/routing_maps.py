@@ -28,7 +28,7 @@ class Partition(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """Whom to ask, the preferred one first. ``generation``: of the group; None takes any."""
+    """URLs to ask, the preferred one first. ``generation``: that of the group; None: any."""
 
     voters: tuple[str, ...] = ()
     generation: int | None = None

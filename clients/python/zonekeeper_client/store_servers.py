@@ -32,7 +32,7 @@ WIRE_FORMAT = 1
 LENGTH = Struct(">I")
 FRAME_BYTES_MAX = 32 << 20
 Position = tuple[int, int]
-"""Of a row: the epoch, and the revision, which counts the partition's writes."""
+"""Position of a row: the epoch, and the revision, which counts the partition's writes."""
 NO_ROW: Position = (0, 0)
 
 
@@ -119,7 +119,7 @@ def encode_frame(message: Sent) -> bytes:
 
 
 def decode_frame(body: bytes) -> list[Message]:
-    """Without its length; kinds that are not known are left out. Raises ValueError."""
+    """Decode a frame without its length; unknown kinds are left out. Raises ValueError."""
     try:
         return [_decoders[tag].decode(raw) for tag, raw in _frame.decode(body) if tag in _decoders]
     except msgspec.MsgspecError as error:

@@ -80,9 +80,9 @@ def check_text(what: str, text: str) -> None:
 
 
 class AttemptFailedError(Exception):
-    """The same request may be sent to another one. ``may_be_done``: it may have been carried out, or may yet
-    be; ``is_well``: who was asked is fine, and somebody else may do it; ``is_map_old``: the map named an
-    earlier generation; ``leader``: the server that does it, as far as is known."""
+    """Failed attempt, after which the same request may be sent to another server. ``may_be_done``: it may have
+    been carried out, or may yet be; ``is_well``: the server works, but another one may do it; ``is_map_old``:
+    the map named an earlier generation; ``leader``: the server that does it, as far as is known."""
 
     def __init__(
         self,
@@ -115,7 +115,7 @@ class UnsettledWrites:
         self._ids: OrderedDict[tuple[str, str], list[str]] = OrderedDict()
 
     def of(self, zone: str, key: str, but: str = "") -> tuple[str, ...]:
-        """Without ``but``, which is being sent again."""
+        """Operations of the key without an outcome, without ``but``, which is being sent again."""
         return tuple(operation for operation in self._ids.get((zone, key), ()) if operation != but)
 
     def add(self, zone: str, key: str, operation: str) -> None:
@@ -126,7 +126,7 @@ class UnsettledWrites:
             self._ids.popitem(last=False)
 
     def settle(self, zone: str, key: str, operations: Iterable[str]) -> None:
-        """They have an outcome now."""
+        """Forget operations that have an outcome now."""
         settled = set(operations)
         left = [operation for operation in self._ids.get((zone, key), ()) if operation not in settled]
         if left:

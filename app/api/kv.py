@@ -40,11 +40,12 @@ from rebalance.core.keyspace.keys import PartitionId
 from rebalance.core.keyspace.write_terms import WriteTerms
 from rebalance.core.moves.move_status import shortfall_of
 from rebalance.core.moves.safe_time import ReadPoint
+from rebalance.data.store_attempts import StoreRefusedError
+from rebalance.data.zone_router import READ_AT_LIMIT_S, TIME_LIMIT_S
 from rebalance.groups.calls.group_checks import PartitionCheck, Samples
 from rebalance.groups.calls.key_hash import partition_of
 from rebalance.groups.calls.key_text import OPERATION_ID_PATTERN, OPERATION_IDS_PATTERN
 from rebalance.groups.calls.replica_reads import NOW, ReplicaChoice, ReplicaDatum
-from rebalance.groups.calls.router import READ_AT_LIMIT_S, TIME_LIMIT_S
 from rebalance.ports.groups import (
     ConditionFailedError,
     GenerationRefusedError,
@@ -57,7 +58,6 @@ from rebalance.ports.groups import (
     ValueRefusedError,
 )
 from rebalance.store.core.store_messages import AnswerCode
-from rebalance.store.shell.store_client import StoreRefusedError
 
 TimeoutField = Annotated[
     float | None,

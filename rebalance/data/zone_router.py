@@ -1,59 +1,45 @@
-"""Puts and gets by partition, whatever keeps its copies: the server's routes ask here.
+"""Puts and gets by partition that outlive moves, whatever keeps its copies: each attempt goes to one member or
+server, and any error sends it to the next one.
 
-Single copies of a store zone's partition are read each from its own server.
+A write keeps its operation id over all attempts, so it is applied once. It returns success, or
+``OutcomeUnknownError`` (40003) when its time is over: never an error that a move, a lost leader or a stopped
+member caused within that time (I3-059, decision 13). Where there was no attempt in a group, it is
+``NobodyAskedError`` (58000).
 """
 
 from __future__ import annotations
 
-import asyncio
+import math
+import random
 import time
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+from typing import TypeVar
+
+import structlog
 
 from catalog.core.zone import STORE_ENGINE
+from rebalance.core.backoff import Backoff
 from rebalance.core.keyspace.keys import PartitionId
 from rebalance.core.keyspace.write_terms import ANY, WriteTerms
 from rebalance.core.moves.safe_time import ReadPoint
+from rebalance.data.attempts import AttemptFailedError, DataRequest
+from rebalance.data.group_attempts import GroupAttempts
+from rebalance.data.store_attempts import StoreAttempts, StoreCopyReads
 from rebalance.groups.calls.data_client import AppliedWrite, Datum
-from rebalance.groups.calls.group_checks import CopyUnreadError
-from rebalance.groups.calls.replica_reads import ReplicaChoice, ReplicaDatum
-from rebalance.groups.calls.router import READ_AT_LIMIT_S, TIME_LIMIT_S, Router
+from rebalance.groups.calls.replica_reads import ReplicaChoice, ReplicaDatum, ReplicaReader
 from rebalance.hosting.tls import TlsFiles
-from rebalance.ports.groups import EndpointSource
-from rebalance.store.core.log_records import KeyChange
-from rebalance.store.core.store_messages import CopyReadAnswer, CopyReadRequest
-from rebalance.store.shell.store_client import StoreClient, StoreUnreachableError
+from rebalance.ports.groups import EndpointSource, OutcomeUnknownError, Route
 
-PAGE_BYTES = 256 << 10
+log = structlog.get_logger(__name__)
 
+T = TypeVar("T")
 
-class StoreCopyReads:
-    """A ``CopyReads`` of one partition. Both raise CopyUnreadError."""
-
-    def __init__(self, client: StoreClient, partition: PartitionId) -> None:
-        self._client = client
-        self._partition = partition
-
-    async def own_keys(self, url: str, after: bytes, limit: int, timeout_s: float) -> list[bytes]:
-        keys: list[bytes] = []
-        while len(keys) < limit:
-            page = (await self._asked(url, after, timeout_s, PAGE_BYTES)).keys
-            if not page:
-                break
-            keys += page
-            after = page[-1]
-        return keys[:limit]
-
-    async def own_values(self, url: str, keys: Sequence[bytes], timeout_s: float) -> list[bytes | None]:
-        answers = await asyncio.gather(*(self._asked(url, key, timeout_s) for key in keys))
-        return [answer.value for answer in answers]
-
-    async def _asked(self, url: str, key: bytes, timeout_s: float, keys_bytes: int = 0) -> CopyReadAnswer:
-        zone_id, number = self._partition
-        request = CopyReadRequest(0, zone_id, number, key, keys_bytes)
-        try:
-            return await self._client.read_copy(url, request, timeout_s)
-        except StoreUnreachableError as error:
-            raise CopyUnreadError(str(error)) from error
+TIME_LIMIT_S = 15.0
+READ_AT_LIMIT_S = 5.0
+RETRY = Backoff(0.02, 0.25, jitter=0.5)
+AVOIDED_S = 1.0
+"""A member that failed is asked last for this long."""
 
 
 class ZoneRouter:
@@ -65,10 +51,14 @@ class ZoneRouter:
     ) -> None:
         self._source = source
         self._time_limit_s = time_limit_s
-        self._groups = Router(source, time_limit_s=time_limit_s, tls=tls)
-        self._stores = StoreClient(source, time_limit_s=time_limit_s, tls=tls)
+        self._groups = GroupAttempts(tls)
+        self._stores = StoreAttempts(tls)
+        self._replicas = ReplicaReader(source, self.revision, tls)
+        self._failed_at: dict[str, float] = {}
+        self._random = random.Random()
 
     async def close(self) -> None:
+        await self._replicas.close()
         await self._groups.close()
         await self._stores.close()
 
@@ -82,25 +72,35 @@ class ZoneRouter:
         limit_s: float | None = None,
         terms: WriteTerms = ANY,
     ) -> AppliedWrite:
-        """``value`` None deletes the key. The revision in a store zone counts the partition's writes. Raises as
-        ``Router.put`` and ``StoreClient.write``."""
-        is_store, left_s = await self._engine(partition, limit_s)
-        if not is_store:
-            put = await self._groups.put(partition, key, value, operation_id, limit_s=left_s, terms=terms)
-            return AppliedWrite(put.revision, put.repeated)
-        change = KeyChange(key.encode(), value)
-        answer = await self._stores.write(partition, (change,), operation_id, limit_s=left_s, terms=terms)
-        return AppliedWrite(answer.position.counter if answer.position is not None else 0, answer.repeated)
+        """Store ``value``, or delete the key where it is None; applied exactly once for one ``operation_id``.
+        The revision in a store zone counts the partition's writes. ``limit_s`` instead of the router's.
+
+        Raises OutcomeUnknownError, GenerationRefusedError, StoreRefusedError or NobodyAskedError after the time
+        limit, ValueRefusedError for a value that is too large, GroupFullError, ConditionFailedError,
+        OperationAbandonedError, and ValueError for an operation id that is empty or abandons itself.
+        """
+        terms.check_operation(operation_id)
+        raw = key.encode()
+        written, attempts = await self._repeated(
+            partition,
+            limit_s,
+            lambda engine, request: engine.put(request, raw, value, operation_id, terms),
+        )
+        return replace(written, attempts=attempts)
 
     async def get(self, partition: PartitionId, key: str, *, limit_s: float | None = None) -> Datum:
-        """Linearizable. The revision in a store zone counts the partition's writes. Raises as ``Router.get``
-        and ``StoreClient.read``."""
-        is_store, left_s = await self._engine(partition, limit_s)
-        if not is_store:
-            return await self._groups.get(partition, key, limit_s=left_s)
-        answer = await self._stores.read(partition, key.encode(), limit_s=left_s)
-        position = answer.position
-        return Datum(answer.value, position.counter if position is not None and answer.value is not None else 0)
+        """Linearizable. The revision in a store zone counts the partition's writes. Raises OutcomeUnknownError,
+        GenerationRefusedError, StoreRefusedError or NobodyAskedError after the time limit."""
+        raw = key.encode()
+        datum, _ = await self._repeated(partition, limit_s, lambda engine, request: engine.get(request, raw))
+        return datum
+
+    async def revision(self, partition: PartitionId, limit_s: float | None = None) -> int:
+        """The group's revision as of now, linearizably. Raises as ``get``."""
+        revision, _ = await self._repeated(
+            partition, limit_s, lambda _, request: self._groups.revision(request)
+        )
+        return revision
 
     async def read_at(
         self,
@@ -110,9 +110,9 @@ class ZoneRouter:
         choice: ReplicaChoice,
         limit_s: float = READ_AT_LIMIT_S,
     ) -> ReplicaDatum:
-        """Read ``key`` from a replica that has ``point``, of a partition that is a group. Raises as
-        ``Router.read_at``."""
-        return await self._groups.read_at(partition, key, point, choice, limit_s)
+        """Read ``key`` from a replica that has ``point``, of a partition that is a group; from ``NOW``, the
+        linearizable answer. Raises as ``ReplicaReader.read``."""
+        return await self._replicas.read(partition, key, point, choice, limit_s)
 
     def is_store(self, partition: PartitionId) -> bool:
         """True if store servers keep the partition, as far as is known."""
@@ -122,15 +122,59 @@ class ZoneRouter:
         """Reads of single copies, of a store zone."""
         return StoreCopyReads(self._stores, partition)
 
-    async def _engine(self, partition: PartitionId, limit_s: float | None) -> tuple[bool, float]:
-        """Wait until the partition has voters, at most for its time; return whether they are store servers, and
-        the seconds that are left."""
-        left_s = self._time_limit_s if limit_s is None else limit_s
-        route = self._source.route(partition)
-        if route.voters:
-            return route.engine == STORE_ENGINE, left_s
-        deadline = time.monotonic() + left_s
-        while not route.voters and (left_s := deadline - time.monotonic()) > 0:
-            await self._source.wait_for_change(partition, route, left_s)
-            route = self._source.route(partition)
-        return route.engine == STORE_ENGINE, max(left_s, 0.0)
+    async def _repeated(
+        self,
+        partition: PartitionId,
+        limit_s: float | None,
+        attempt: Callable[[GroupAttempts | StoreAttempts, DataRequest], Awaitable[T]],
+    ) -> tuple[T, int]:
+        """The answer, and the number of attempts that it took."""
+        whole_s = self._time_limit_s if limit_s is None else limit_s
+        request = DataRequest(partition, time.monotonic() + whole_s, self._source.route(partition))
+        retry, asked = RETRY, set[str]()
+        while (left_s := request.left_s) > 0:
+            if (route := self._source.route(partition)) != request.route:
+                request.route = route
+                asked.clear()
+            if not route.voters:
+                await self._source.wait_for_change(partition, route, min(left_s, 1.0))
+                continue
+            engine = self._engine(route)
+            request.url = self._next(request, asked)
+            request.limit_s = min(engine.limits_s[min(request.attempts, len(engine.limits_s) - 1)], left_s)
+            request.attempts += 1
+            try:
+                return await attempt(engine, request), request.attempts
+            except AttemptFailedError as failed:
+                request.failure = failure = failed
+            log.debug("attempt failed", partition=str(partition), url=request.url, error=str(failure))
+            self._source.doubt(partition)
+            asked.add(request.url)
+            if not failure.is_well:
+                self._failed_at[request.url] = time.monotonic()
+            # Another one is asked at once, unless the route is known to be old; when all have failed, a pause
+            # lets an election or an exchange end.
+            if failure.is_route_old or asked.issuperset(route.voters):
+                retry = retry.failed()
+                pause_s = min(retry.delay_s(self._random.random()), request.left_s)
+                await self._source.wait_for_change(partition, route, pause_s)
+                asked.clear()
+        if request.failure is None:
+            raise self._engine(request.route).unasked(request)
+        message = f"partition {partition}: no answer within {whole_s:.3g} s after {request.attempts} attempts"
+        message = f"{message}; last: {request.failure}"
+        if request.failure.refusal is not None and not request.may_be_done:
+            raise request.failure.refusal(message)
+        raise OutcomeUnknownError(message)
+
+    def _engine(self, route: Route) -> GroupAttempts | StoreAttempts:
+        return self._stores if route.engine == STORE_ENGINE else self._groups
+
+    def _next(self, request: DataRequest, asked: set[str]) -> str:
+        """Of those that were not asked, the one that leads; else the preferred one that did not fail a moment
+        ago; else the one whose failure is oldest."""
+        left = [url for url in request.route.voters if url not in asked]
+        if request.failure is not None and request.failure.leader in left:
+            return request.failure.leader
+        avoided_since = time.monotonic() - AVOIDED_S
+        return min(left, key=lambda url: max(self._failed_at.get(url, -math.inf), avoided_since))

@@ -20,7 +20,7 @@ from pathlib import Path
 import pytest
 
 from rebalance.core.keyspace.keys import Keyspace
-from rebalance.groups.calls.router import Router
+from rebalance.data.zone_router import ZoneRouter
 from tests.bench.figures import percentile
 from tests.bench.group_moves import P0, AgentGroup, BareGroup
 from tests.fixtures.etcd_server import Etcd
@@ -52,7 +52,7 @@ class Puts:
         return ended
 
 
-async def write_on(router: Router, writer: int, puts: Puts) -> None:
+async def write_on(router: ZoneRouter, writer: int, puts: Puts) -> None:
     for number in itertools.count():
         begun = time.perf_counter()
         try:
@@ -63,7 +63,7 @@ async def write_on(router: Router, writer: int, puts: Puts) -> None:
         await asyncio.sleep(0.005)
 
 
-async def fill(router: Router) -> None:
+async def fill(router: ZoneRouter) -> None:
     gate = asyncio.Semaphore(8)
 
     async def put(number: int) -> None:
@@ -108,7 +108,7 @@ class Turns:
 
 
 @asynccontextmanager
-async def writers_at(router: Router, puts: Puts) -> AsyncIterator[None]:
+async def writers_at(router: ZoneRouter, puts: Puts) -> AsyncIterator[None]:
     tasks = [asyncio.create_task(write_on(router, each, puts)) for each in range(WRITERS)]
     try:
         yield
@@ -125,7 +125,7 @@ async def take_turns(cluster: NodeCluster, bare: BareGroup) -> tuple[Turns, Turn
     await ours.found()
     await bare.found(("a", "b", "c"))
     source.urls = bare.urls()
-    bare_router = Router(source)
+    bare_router = ZoneRouter(source)
     try:
         await asyncio.gather(fill(cluster.router), fill(bare_router))
         for _ in range(TURNS):

@@ -7,7 +7,7 @@ import itertools
 import time
 from pathlib import Path
 
-from rebalance.groups.calls.router import Router
+from rebalance.data.zone_router import ZoneRouter
 from rebalance.groups.files.etcd_tuning import EtcdTuning
 from tests.bench.figures import ratio, report
 from tests.fixtures.group_hosts import P0, Fixed, Hosts
@@ -18,7 +18,7 @@ WRITERS = 8
 VALUE = b"x" * 100
 
 
-async def _timed_calls(router: Router, turn: int, *, puts: bool) -> list[float]:
+async def _timed_calls(router: ZoneRouter, turn: int, *, puts: bool) -> list[float]:
     """Seconds of each of CALLS calls, by WRITERS at once."""
     numbers, taken_s = itertools.count(), []
 
@@ -43,7 +43,7 @@ async def test_generation(tmp_path: Path) -> None:
     leader = await hosts.found(P0, "a", "b", "c")
     endpoints = hosts.hosts[leader].endpoints(P0)
     assert endpoints is not None
-    routers = [Router(Fixed((endpoints.client_url,), generation=generation)) for generation in (None, 0)]
+    routers = [ZoneRouter(Fixed((endpoints.client_url,), generation=generation)) for generation in (None, 0)]
     try:
         for puts in (True, False):
             taken: list[list[float]] = [[], []]

@@ -15,9 +15,8 @@ import pytest
 from rebalance.core.admission.move_admission import Limits
 from rebalance.core.keyspace.keys import PartitionId
 from rebalance.core.keyspace.txn import Put, Txn
-from rebalance.store.core.log_records import KeyChange
+from rebalance.data.zone_router import ZoneRouter
 from rebalance.store.shell.lmdb_disk import stored
-from rebalance.store.shell.store_client import StoreClient
 from tests.bench.figures import percentile
 from tests.fixtures.cut_nodes import STORE, LoopbackSites
 from tests.fixtures.store_nodes import ZONE, StoreNodes, store_nodes
@@ -34,16 +33,16 @@ MOVE_S = 600.0
 PARTITION = PartitionId(ZONE, 0)
 
 
-async def fill(client: StoreClient) -> None:
+async def fill(client: ZoneRouter) -> None:
     numbers = iter(range(0, SIZE_MB << 20 >> 12, CHANGES))
 
     async def work() -> None:
         for first in numbers:
-            changes = [
-                KeyChange(b"key-%08d" % number, random.randbytes(VALUE_BYTES))
+            puts = (
+                client.put(PARTITION, f"key-{number:08d}", random.randbytes(VALUE_BYTES), f"fill-{number}")
                 for number in range(first, first + CHANGES)
-            ]
-            await client.write(PARTITION, changes, f"fill-{first}", limit_s=120.0)
+            )
+            await asyncio.gather(*puts)
 
     await asyncio.gather(*(work() for _ in range(FILLERS)))
 
@@ -51,7 +50,7 @@ async def fill(client: StoreClient) -> None:
 class Writers:
     """They put single values all the time. ``seconds``: of each put since ``start_over``."""
 
-    def __init__(self, client: StoreClient) -> None:
+    def __init__(self, client: ZoneRouter) -> None:
         self.seconds: list[float] = []
         self._client = client
         self._began = perf_counter()
@@ -59,9 +58,9 @@ class Writers:
     async def run(self, task: int) -> None:
         chooser = random.Random(task)
         for number in count():
-            change = KeyChange(b"key-%08d" % chooser.randrange(SIZE_MB << 8), random.randbytes(VALUE_BYTES))
+            key, value = f"key-{chooser.randrange(SIZE_MB << 8):08d}", random.randbytes(VALUE_BYTES)
             begun = perf_counter()
-            await self._client.write(PARTITION, [change], f"{task}-{number}", limit_s=120.0)
+            await self._client.put(PARTITION, key, value, f"{task}-{number}")
             self.seconds.append(perf_counter() - begun)
 
     def start_over(self) -> None:
@@ -97,7 +96,7 @@ async def move(nodes: StoreNodes, writers: Writers, name: str, target: tuple[str
 @pytest.mark.slow("a partition of 1 GB is written, and moves twice")
 async def test_a_large_partition_moves(tmp_path: Path) -> None:
     async with store_nodes(tmp_path, LoopbackSites(STORE, *NAMES), NAMES, {0: ("n1", "n2")}) as nodes:
-        client = StoreClient(nodes, time_limit_s=120.0)
+        client = ZoneRouter(nodes, time_limit_s=120.0)
         begun = perf_counter()
         await fill(client)
         print(f"\nload {os.getloadavg()[0]:.1f}; {SIZE_MB} MB are there after {perf_counter() - begun:.0f} s")

@@ -18,7 +18,7 @@ from structlog.testing import capture_logs
 from app.cli.exits import ExitCode
 from catalog.core.level import LEVEL
 from rebalance.core.keyspace.keys import Keyspace
-from rebalance.groups.calls.router import TIME_LIMIT_S
+from rebalance.data.zone_router import TIME_LIMIT_S
 from tests.e2e.installation import wait_for
 from tests.fixtures.client_of_build import ClientOfBuild, client_of_build
 from tests.fixtures.etcd_server import EtcdServer

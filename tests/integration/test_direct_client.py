@@ -9,7 +9,7 @@ import httpx
 import pytest
 
 from rebalance.core.keyspace.write_terms import WriteTerms
-from rebalance.groups.calls.router import Router
+from rebalance.data.zone_router import ZoneRouter
 from tests.fixtures.group_hosts import P0, Fixed, Hosts, member_process
 from tests.unit.test_client.servers import URL, Network, routing
 from zonekeeper_client import (
@@ -52,7 +52,7 @@ def client_of(*maps: httpx.Response, limit_s: float = LIMIT_S) -> ZoneClient:
 
 async def test_client_and_server_write_the_same(hosts: Hosts) -> None:
     """Values, revisions, operation ids and abandoned writes of one are those of the other."""
-    router = Router(Fixed((address(hosts),)), time_limit_s=LIMIT_S)
+    router = ZoneRouter(Fixed((address(hosts),)), time_limit_s=LIMIT_S)
     async with client_of(map_of(hosts)) as client:
         stored = await client.put("ORDERS", "k", "paid", "op-1")
         assert (await router.get(P0, "k")).value == b"paid"

@@ -15,9 +15,9 @@ from catalog.core.zone import ZoneId
 from rebalance.core.assignments.assignment import Assignments
 from rebalance.core.keyspace.keys import PartitionId
 from rebalance.core.keyspace.records import MemberRole
+from rebalance.data.zone_router import ZoneRouter
 from rebalance.groups.calls.data_client import Connections, PartitionClient
 from rebalance.groups.calls.group_guard import WrongGroupError
-from rebalance.groups.calls.router import Router
 from rebalance.groups.files.etcd_tuning import LOG_BYTES_MAX
 from rebalance.groups.files.reservations import Reservations
 from rebalance.ports.groups import (
@@ -186,7 +186,7 @@ async def test_a_put_is_applied_once_and_only_in_its_own_group(hosts: Hosts) -> 
     await hosts.found(P1, "a")
     found = hosts.hosts["a"].endpoints(P0)
     assert found is not None
-    router = Router(Fixed((found.client_url,)), time_limit_s=60.0)
+    router = ZoneRouter(Fixed((found.client_url,)), time_limit_s=60.0)
     assert is_applied_once(await router.put(P0, "k", b"1", "x"))
     assert (await router.put(P0, "k", b"2", "x")).repeated
     assert (await router.get(P0, "k")).value == b"1"
@@ -329,7 +329,7 @@ async def test_writes_go_through_the_leader(hosts: Hosts) -> None:
     clients = {
         name: endpoints.client_url for name in hosts.hosts if (endpoints := hosts.hosts[name].endpoints(P0))
     }
-    router = Router(Fixed(tuple(url for name, url in clients.items() if name != leader)), time_limit_s=60)
+    router = ZoneRouter(Fixed(tuple(url for name, url in clients.items() if name != leader)), time_limit_s=60)
     await router.put(P0, "k", b"1", "one")
     others = [name for name in clients if name != leader]
     reached = max([(await hosts.status(name, P0)).applied_index for name in others])

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from rebalance.core.assignments.assignment import Assignments
-from rebalance.groups.calls.router import Router
+from rebalance.data.zone_router import ZoneRouter
 from rebalance.ports.groups import MemberLife
 from tests.fixtures.group_hosts import P0, Fixed, member_process
 from tests.fixtures.mirror_rig import MirrorRig
@@ -39,7 +39,7 @@ async def test_a_mirror_has_every_revision_of_its_group(founded: Founded) -> Non
     """IEP-056: under writers with puts, deletes and transactions of many keys, begun in the middle of it; the
     history is the same too, and so are the versions of keys."""
     rig = await founded("a", "b", "c")
-    router = Router(Fixed(tuple(rig.url(name) for name in "abc")))
+    router = ZoneRouter(Fixed(tuple(rig.url(name) for name in "abc")))
     async with rig.writers("a", "b", "c"):
         await router.put(P0, "before", b"1", "operation-1")
         await asyncio.sleep(0.5)

@@ -16,10 +16,10 @@ from rebalance.controllers.operation_control import OperationControl
 from rebalance.core.assignments.assignment import Assignments
 from rebalance.core.keyspace.records import MirrorRecord
 from rebalance.core.operations.operation import Operation, OperationKind
+from rebalance.data.zone_router import ZoneRouter
 from rebalance.groups.calls.data_client import LEASE_TTL_S, MARKER_PREFIX, OPERATION_PREFIX
 from rebalance.groups.calls.etcd_api import GENERATION_KEY, open_channel
 from rebalance.groups.calls.replica_reads import NOW, ReplicaChoice
-from rebalance.groups.calls.router import Router
 from rebalance.nodes.partition_view import MirroredEndpoints
 from rebalance.ports.groups import OutcomeUnknownError
 from tests.fixtures.group_hosts import etcd_processes
@@ -73,7 +73,7 @@ async def complete_revisions(cluster: NodeCluster) -> dict[str, int]:
     return told()
 
 
-async def revisions_of(router: Router, keys: list[str]) -> dict[str, int]:
+async def revisions_of(router: ZoneRouter, keys: list[str]) -> dict[str, int]:
     """Key -> its revision, of those that are there."""
     found = {}
     for start in range(0, len(keys), 50):
@@ -172,7 +172,7 @@ async def members_seen(cluster: NodeCluster, names: tuple[str, ...]) -> list[str
 
 
 async def put_fails(cluster: NodeCluster) -> bool:
-    hurried = Router(MirroredEndpoints(cluster.mirrors), time_limit_s=1.0)
+    hurried = ZoneRouter(MirroredEndpoints(cluster.mirrors), time_limit_s=1.0)
     try:
         with pytest.raises(OutcomeUnknownError):
             await hurried.put(P0, "during", b"-", "op-during")

@@ -18,10 +18,10 @@ from catalog.core.zone import ZoneId
 from rebalance.core.assignments.assignment import Assignments
 from rebalance.core.keyspace.keys import PartitionId
 from rebalance.core.keyspace.records import GroupRecord
+from rebalance.data.zone_router import ZoneRouter
 from rebalance.groups.calls.data_client import Connections, PartitionClient
 from rebalance.groups.calls.etcd_api import GENERATION_KEY, IDENTITY_KEY, open_channel
 from rebalance.groups.calls.group_guard import WrongGenerationError
-from rebalance.groups.calls.router import Router
 from rebalance.nodes.partition_view import MirroredEndpoints
 from rebalance.ports.groups import GenerationRefusedError, MemberUnavailableError, OutcomeUnknownError, Route
 from tests.fixtures.group_hosts import P0, Fixed, Hosts
@@ -69,8 +69,8 @@ async def found_anew(hosts: Hosts, generation: int) -> None:
 
 
 @asynccontextmanager
-async def router_of(source: Fixed, time_limit_s: float = 60.0) -> AsyncIterator[Router]:
-    router = Router(source, time_limit_s=time_limit_s)
+async def router_of(source: Fixed, time_limit_s: float = 60.0) -> AsyncIterator[ZoneRouter]:
+    router = ZoneRouter(source, time_limit_s=time_limit_s)
     try:
         yield router
     finally:
@@ -273,7 +273,7 @@ class Stream:
 
     def __init__(self, source: HeldMap) -> None:
         self._source = source
-        self._router = Router(source, time_limit_s=REFUSED_S)
+        self._router = ZoneRouter(source, time_limit_s=REFUSED_S)
         self._numbers = itertools.count()
         self.acknowledged: dict[int | None, list[str]] = {}
         self.refused = 0

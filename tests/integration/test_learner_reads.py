@@ -21,7 +21,6 @@ from rebalance.groups.calls.data_client import Connections, PartitionClient
 from rebalance.groups.calls.etcd_api import CallFailedError
 from rebalance.groups.calls.group_guard import WrongGroupError
 from rebalance.groups.calls.replica_reads import NOW, ReplicaChoice, ReplicaDatum, SafeTimeWriter
-from rebalance.groups.calls.router import Router
 from rebalance.ports.groups import MemberLife, ReplicaBehindError, RevisionGoneError
 from tests.fixtures.checked_answers import CheckedTransport
 from tests.fixtures.group_hosts import P0, P1, Fixed
@@ -49,7 +48,7 @@ class Readers:
 
     rig: MirrorRig
     source: Fixed
-    router: Router
+    router: ZoneRouter
     clock: Clock
     beats: SafeTimeWriter
     leader: str
@@ -89,7 +88,7 @@ async def readers(tmp_path: Path, request: pytest.FixtureRequest) -> AsyncIterat
     mirror = (await rig.status()).client_url
     source = Fixed(tuple(rig.url(name) for name in names), (mirror,))
     clock = Clock(1_000)
-    found = Readers(rig, source, Router(source), clock, SafeTimeWriter(clock), leader)
+    found = Readers(rig, source, ZoneRouter(source), clock, SafeTimeWriter(clock), leader)
     yield found
     await found.router.close()
     await found.beats.close()

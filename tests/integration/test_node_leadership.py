@@ -69,7 +69,7 @@ async def test_clients_follow_the_group(cluster: NodeCluster) -> None:
     assert [len(each) for each in updates] == [1] * 4
     assert updates[0] == [(switched, frozenset(after))]
     await cluster.router.get(P0, "k")
-    connected = set(cluster.router._connections._channels)
+    connected = set(cluster.router._groups._connections._channels)
     assert connected <= after
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from rebalance.core.keyspace.keys import PartitionId
 from rebalance.core.keyspace.records import RestartRecord
-from rebalance.groups.calls.router import Router
+from rebalance.data.zone_router import ZoneRouter
 from rebalance.nodes.partition_view import MirroredEndpoints
 from rebalance.ports.groups import OutcomeUnknownError
 from tests.fixtures.node_cluster import NodeCluster, node_cluster, writing
@@ -35,7 +35,7 @@ async def test_a_survivor_founds_the_group_anew(cluster: NodeCluster) -> None:
         await cluster.until(lambda: len(writer.written) > 200)
     await writer.check()
     await kill(cluster, "n2", "n3")
-    hurried = Router(MirroredEndpoints(cluster.mirrors), time_limit_s=2.0)
+    hurried = ZoneRouter(MirroredEndpoints(cluster.mirrors), time_limit_s=2.0)
     with pytest.raises(OutcomeUnknownError):
         await hurried.put(P0, "during", b"-", "op-during")
     await hurried.close()
@@ -76,7 +76,7 @@ async def test_lost_members_that_return_in_the_middle_do_not_serve(cluster: Node
         )
     await asyncio.sleep(1.0)
     assert not any(members_below(cluster.directory / name) for name in ("n2", "n3"))
-    hurried = Router(MirroredEndpoints(cluster.mirrors), time_limit_s=1.0)
+    hurried = ZoneRouter(MirroredEndpoints(cluster.mirrors), time_limit_s=1.0)
     with pytest.raises(OutcomeUnknownError):
         await hurried.put(P0, "k", b"2", "op-2")
     await hurried.close()

@@ -10,10 +10,10 @@ import pytest
 from catalog.core.zone import ZoneId
 from rebalance.core.keyspace.keys import PartitionId
 from rebalance.core.partition_maps.partition_map import StorePosition
-from rebalance.data.zone_router import StoreCopyReads, ZoneRouter
+from rebalance.data.store_attempts import FINAL, StoreRefusedError
+from rebalance.data.zone_router import ZoneRouter
 from rebalance.groups.calls.group_checks import CopyReader, Samples
 from rebalance.ports.groups import GroupFullError, OutcomeUnknownError, ValueRefusedError
-from rebalance.store.core.log_records import KeyChange
 from rebalance.store.core.store_messages import (
     AnswerCode,
     CopyReadAnswer,
@@ -21,11 +21,9 @@ from rebalance.store.core.store_messages import (
     StoreAnswer,
     WriteRequest,
 )
-from rebalance.store.shell.store_client import FINAL, StoreClient, StoreRefusedError
 from tests.fixtures.scripted_store import Listed, Request, Script, scripted_store
 
 P0 = PartitionId(ZoneId(7), 0)
-CHANGES = (KeyChange(b"key", b"value"),)
 SHORT_S = 0.5
 DONE = StoreAnswer(0, AnswerCode.DONE, value=b"value", position=StorePosition(1, 5))
 
@@ -51,8 +49,8 @@ def refusing(code: AnswerCode) -> StoreAnswer:
 
 async def test_a_write_is_repeated_under_its_id_when_its_answer_was_lost() -> None:
     async with scripted_store(in_turn(None, refusing(AnswerCode.UNKNOWN), DONE)) as store:
-        client = StoreClient(Listed((store.url,)))
-        assert (await client.write(P0, CHANGES, "w1")).position == StorePosition(1, 5)
+        client = ZoneRouter(Listed((store.url,)))
+        assert (await client.put(P0, "key", b"value", "w1")).revision == 5
         writes = [request.write for request in store.requests if isinstance(request, WriteRequest)]
         assert writes == ["w1"] * 3
         await client.close()
@@ -65,8 +63,8 @@ async def test_what_was_refused_goes_to_the_next_server(code: AnswerCode) -> Non
     """And the map is doubted, so that it is read again."""
     async with scripted_store(always(refusing(code))) as old, scripted_store(always(DONE)) as primary:
         source = Listed((old.url, primary.url))
-        client = StoreClient(source)
-        assert (await client.read(P0, b"key")).value == b"value"
+        client = ZoneRouter(source)
+        assert (await client.get(P0, "key")).value == b"value"
         assert (len(old.requests), len(primary.requests), source.doubts) == (1, 1, 1)
         await client.close()
 
@@ -78,8 +76,8 @@ async def test_the_server_that_another_one_names_is_asked_next() -> None:
         scripted_store(always(elsewhere), "n2") as second,
         scripted_store(always(DONE), "n3") as third,
     ):
-        client = StoreClient(Listed((first.url, second.url, third.url)))
-        assert (await client.read(P0, b"key")).value == b"value"
+        client = ZoneRouter(Listed((first.url, second.url, third.url)))
+        assert (await client.get(P0, "key")).value == b"value"
         assert [len(store.requests) for store in (first, second, third)] == [1, 0, 1]
         await client.close()
 
@@ -87,8 +85,8 @@ async def test_the_server_that_another_one_names_is_asked_next() -> None:
 async def test_a_changed_map_is_followed() -> None:
     async with scripted_store(always(refusing(AnswerCode.NOT_PRIMARY))) as old:
         source = Listed((old.url,))
-        client = StoreClient(source)
-        reading = asyncio.create_task(client.read(P0, b"key"))
+        client = ZoneRouter(source)
+        reading = asyncio.create_task(client.get(P0, "key"))
         while not old.requests:
             await asyncio.sleep(0.01)
         async with scripted_store(always(DONE)) as primary:
@@ -100,9 +98,9 @@ async def test_a_changed_map_is_followed() -> None:
 @pytest.mark.parametrize("code", [AnswerCode.LOST, AnswerCode.RESTING])
 async def test_what_stays_refused_is_said_at_once(code: AnswerCode) -> None:
     async with scripted_store(always(refusing(code))) as store:
-        client = StoreClient(Listed((store.url,)))
+        client = ZoneRouter(Listed((store.url,)))
         with pytest.raises(StoreRefusedError) as refused:
-            await client.write(P0, CHANGES, "w1")
+            await client.put(P0, "key", b"value", "w1")
         assert (refused.value.code, code in FINAL, len(store.requests)) == (code, True, 1)
         await client.close()
 
@@ -110,11 +108,11 @@ async def test_what_stays_refused_is_said_at_once(code: AnswerCode) -> None:
 async def test_lack_of_room_and_values_that_are_too_large_have_errors_of_their_own() -> None:
     answers = refusing(AnswerCode.NO_ROOM), refusing(AnswerCode.TOO_LARGE)
     async with scripted_store(in_turn(*answers)) as store:
-        client = StoreClient(Listed((store.url,)))
+        client = ZoneRouter(Listed((store.url,)))
         with pytest.raises(GroupFullError):
-            await client.write(P0, CHANGES, "w1")
+            await client.put(P0, "key", b"value", "w1")
         with pytest.raises(ValueRefusedError):
-            await client.write(P0, CHANGES, "w2")
+            await client.put(P0, "key", b"value", "w2")
         await client.close()
 
 
@@ -122,41 +120,41 @@ async def test_the_outcome_is_unknown_only_where_something_was_sent_that_nobody_
     """Where each attempt was refused, or no server was reached, nothing was written."""
     waiting = refusing(AnswerCode.WAITING_FOR_OWNERS)
     async with scripted_store(always(waiting)) as store:
-        client = StoreClient(Listed((store.url,)))
+        client = ZoneRouter(Listed((store.url,)))
         with pytest.raises(StoreRefusedError) as refused:
-            await client.write(P0, CHANGES, "w1", limit_s=SHORT_S)
+            await client.put(P0, "key", b"value", "w1", limit_s=SHORT_S)
         assert refused.value.code is AnswerCode.WAITING_FOR_OWNERS
         assert refused.value.code not in FINAL
         url = store.url
         await client.close()
-    nobody = StoreClient(Listed((url,)))
+    nobody = ZoneRouter(Listed((url,)))
     with pytest.raises(StoreRefusedError) as unreached:
-        await nobody.write(P0, CHANGES, "w1", limit_s=SHORT_S)
+        await nobody.put(P0, "key", b"value", "w1", limit_s=SHORT_S)
     assert unreached.value.code is AnswerCode.NOT_SERVING
     await nobody.close()
     async with scripted_store(in_turn(None, waiting)) as store:
-        client = StoreClient(Listed((store.url,)))
+        client = ZoneRouter(Listed((store.url,)))
         with pytest.raises(OutcomeUnknownError):
-            await client.write(P0, CHANGES, "w1", limit_s=SHORT_S)
+            await client.put(P0, "key", b"value", "w1", limit_s=SHORT_S)
         with pytest.raises(StoreRefusedError):
-            await client.read(P0, b"key", limit_s=SHORT_S)
+            await client.get(P0, "key", limit_s=SHORT_S)
         await client.close()
 
 
 async def test_a_loss_after_an_unanswered_attempt_does_not_say_that_nothing_was_written() -> None:
     async with scripted_store(in_turn(None, refusing(AnswerCode.LOST))) as store:
-        client = StoreClient(Listed((store.url,)))
+        client = ZoneRouter(Listed((store.url,)))
         with pytest.raises(OutcomeUnknownError):
-            await client.write(P0, CHANGES, "w1", limit_s=SHORT_S)
+            await client.put(P0, "key", b"value", "w1", limit_s=SHORT_S)
         await client.close()
 
 
 async def test_another_incarnation_at_the_address_is_asked_nothing() -> None:
     """The port may belong to another installation by now."""
     async with scripted_store(always(DONE), incarnation="second") as store:
-        client = StoreClient(Listed((store.url.replace("second", "first"),)))
+        client = ZoneRouter(Listed((store.url.replace("second", "first"),)))
         with pytest.raises(StoreRefusedError, match="incarnation second of n1 answers"):
-            await client.write(P0, CHANGES, "w1", limit_s=SHORT_S)
+            await client.put(P0, "key", b"value", "w1", limit_s=SHORT_S)
         assert not store.requests
         await client.close()
 
@@ -181,9 +179,9 @@ async def test_copies_are_compared_with_each_other() -> None:
     del different[b"key-5"]
     with_a, with_b, with_c = (holding(copy) for copy in (rows, rows, different))
     async with scripted_store(with_a) as a, scripted_store(with_b) as b, scripted_store(with_c) as c:
-        client, reader = StoreClient(Listed(())), CopyReader()
+        client, reader = ZoneRouter(Listed(())), CopyReader()
         copies = {"a": a.url, "b": b.url, "c": c.url, "away": ""}
-        check = await reader.check(P0, copies, Samples(0, 100), StoreCopyReads(client, P0))
+        check = await reader.check(P0, copies, Samples(0, 100), client.copy_reads(P0))
         assert set(check.digests) == {key.decode() for key in rows}
         assert check.verdicts["a"].agrees
         assert (check.verdicts["c"].lacking, check.verdicts["c"].different) == (("key-5",), ("key-3",))
@@ -194,9 +192,9 @@ async def test_copies_are_compared_with_each_other() -> None:
 
 async def test_requests_share_one_connection_and_are_answered_in_any_order() -> None:
     async with scripted_store(always(DONE)) as store:
-        client = StoreClient(Listed((store.url,)))
-        answers = await asyncio.gather(*(client.read(P0, b"key-%d" % number) for number in range(100)))
-        assert {answer.code for answer in answers} == {AnswerCode.DONE}
+        client = ZoneRouter(Listed((store.url,)))
+        answers = await asyncio.gather(*(client.get(P0, f"key-{number}") for number in range(100)))
+        assert {answer.value for answer in answers} == {b"value"}
         assert len(store.connections) == 1
         assert len({request.request for request in store.requests}) == 100
         await client.close()

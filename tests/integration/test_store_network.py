@@ -17,6 +17,8 @@ import uvloop
 from catalog.core.zone import ZoneId
 from rebalance.core.keyspace.keys import PartitionId
 from rebalance.core.partition_maps.topology_version import Cluster, TopologyVersion
+from rebalance.data.store_attempts import StoreRefusedError
+from rebalance.data.zone_router import ZoneRouter
 from rebalance.hosting.tls import TlsFiles
 from rebalance.store.core.ring_records import RingState
 from rebalance.store.core.store_effects import Reply
@@ -46,8 +48,6 @@ from rebalance.store.shell.frame_connection import (
 from rebalance.store.shell.store_client import (
     CLIENT,
     StoreChannel,
-    StoreClient,
-    StoreRefusedError,
     StoreUnreachableError,
     server_url,
 )
@@ -351,14 +351,14 @@ async def test_with_tls_only_those_with_a_certificate_get_in(tmp_path: Path) -> 
             await client.greet()
             assert client.hello is None
         url = server_url("127.0.0.1", a.port, "a", a.hello.incarnation)
-        shipped = StoreClient(Listed((url,)), tls=tls)
-        reading = asyncio.create_task(shipped.read(PartitionId(ZoneId(1), 0), b"key"))
+        shipped = ZoneRouter(Listed((url,)), tls=tls)
+        reading = asyncio.create_task(shipped.get(PartitionId(ZoneId(1), 0), "key"))
         await a.until(lambda inputs: any(isinstance(given, ClientRequest) for given in inputs))
         reading.cancel()
         await shipped.close()
-        plain = StoreClient(Listed((url,)), time_limit_s=0.5)
+        plain = ZoneRouter(Listed((url,)), time_limit_s=0.5)
         with pytest.raises(StoreRefusedError):
-            await plain.read(PartitionId(ZoneId(1), 0), b"key")
+            await plain.get(PartitionId(ZoneId(1), 0), "key")
         await plain.close()
 
 

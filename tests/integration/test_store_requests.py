@@ -18,12 +18,12 @@ from rebalance.controllers.ring_mirror import RingReader
 from rebalance.controllers.store_requests import StoreRequests
 from rebalance.core.keyspace.keys import Keyspace
 from rebalance.core.partition_maps.topology_version import Trigger
+from rebalance.data.store_attempts import StoreRefusedError
 from rebalance.exchange.core.exchange_states import Phase
 from rebalance.metastore.etcd import EtcdMetastore
 from rebalance.metastore.mirror import KeyspaceMirror
 from rebalance.store.core.exchange_record import ExchangeRecord, decode_exchange
 from rebalance.store.core.store_messages import AnswerCode
-from rebalance.store.shell.store_client import StoreRefusedError
 from tests.fixtures.store_client import LIMIT_S
 from tests.fixtures.store_trio import ZONE, StoreTrio, store_trio
 
@@ -70,7 +70,7 @@ async def asked(metastore: EtcdMetastore, keyspace: Keyspace) -> AsyncIterator[A
 
 async def put_all(trio: StoreTrio, value: bytes) -> None:
     for number in range(len(LISTS)):
-        assert (await trio.client.put((ZONE, number), b"key", value)).code is AnswerCode.DONE
+        assert (await trio.client.put((ZONE, number), b"key", value)).revision > 0
 
 
 async def refusal(trio: StoreTrio) -> tuple[AnswerCode, str]:
@@ -180,7 +180,7 @@ async def test_what_waits_for_a_server_that_never_comes_back_is_given_up_by_name
     ):
         for name, value in (("n1", b"1"), ("n2", b"2"), ("n3", b"3")):
             for number in range(len(LISTS)) if name != "n3" else (1, 2):
-                assert (await trio.client.put((ZONE, number), b"key", value)).code is AnswerCode.DONE
+                assert (await trio.client.put((ZONE, number), b"key", value)).revision > 0
             await trio.stop(name)
             await server.until(lambda name=name: name not in server.ring.state.cluster.servers)
         for name in ("n1", "n2"):

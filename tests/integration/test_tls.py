@@ -16,8 +16,8 @@ from catalog.core.zone import ZoneId
 from rebalance.core.keyspace.keys import Keyspace, PartitionId
 from rebalance.core.keyspace.records import MemberState
 from rebalance.core.keyspace.txn import Put, Txn
+from rebalance.data.zone_router import ZoneRouter
 from rebalance.groups.calls.etcd_api import CallFailedError, EtcdApi
-from rebalance.groups.calls.router import Router
 from rebalance.groups.etcd_group import EtcdGroupHost
 from rebalance.hosting.child import spawn, stop
 from rebalance.hosting.etcd_binary import find_etcd
@@ -103,7 +103,7 @@ async def test_a_group_moves_over_tls(cluster: NodeCluster, tls: TlsFiles, tmp_p
     assert record.client_url.startswith("https://")
     stranger = issue(trustme.CA(), tmp_path / "stranger")
     for files in (None, replace(stranger, ca=tls.ca)):
-        router = Router(MirroredEndpoints(cluster.mirrors), time_limit_s=1.0, tls=files)
+        router = ZoneRouter(MirroredEndpoints(cluster.mirrors), time_limit_s=1.0, tls=files)
         with pytest.raises(OutcomeUnknownError):
             await router.put(P0, "k", b"v", "by a stranger")
         await router.close()

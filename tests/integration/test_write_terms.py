@@ -10,31 +10,32 @@ from pathlib import Path
 import pytest
 
 from rebalance.core.keyspace.write_terms import WriteTerms
-from rebalance.groups.calls.router import ATTEMPT_LIMITS_S, Router
+from rebalance.data.group_attempts import ATTEMPT_LIMITS_S
+from rebalance.data.zone_router import ZoneRouter
 from rebalance.ports.groups import ConditionFailedError, OperationAbandonedError
 from tests.fixtures.group_hosts import P0, Fixed, Hosts, member_process
 
 
 @pytest.fixture
-async def router(tmp_path: Path) -> AsyncIterator[Router]:
+async def router(tmp_path: Path) -> AsyncIterator[ZoneRouter]:
     async with opened(tmp_path) as (_, router):
         yield router
 
 
 @asynccontextmanager
-async def opened(tmp_path: Path) -> AsyncIterator[tuple[Hosts, Router]]:
+async def opened(tmp_path: Path) -> AsyncIterator[tuple[Hosts, ZoneRouter]]:
     hosts = Hosts(tmp_path)
     hosts.open("a")
     await hosts.found(P0, "a")
     endpoints = hosts.hosts["a"].endpoints(P0)
     assert endpoints is not None
-    router = Router(Fixed((endpoints.client_url,)), time_limit_s=60.0)
+    router = ZoneRouter(Fixed((endpoints.client_url,)), time_limit_s=60.0)
     yield hosts, router
     await router.close()
     await hosts.close()
 
 
-async def test_a_late_put_finds_its_id_taken(router: Router) -> None:
+async def test_a_late_put_finds_its_id_taken(router: ZoneRouter) -> None:
     """One that was applied before is not abandoned, and whoever repeats it is told that it was applied."""
     await router.put(P0, "k", b"early", "early")
     await router.put(P0, "k", b"B", "b", terms=WriteTerms(abandons=("a", "early")))
@@ -47,7 +48,7 @@ async def test_a_late_put_finds_its_id_taken(router: Router) -> None:
         await router.put(P0, "k", b"A", "a", terms=WriteTerms(abandons=("a",)))
 
 
-async def test_a_write_that_is_refused_abandons_nothing(router: Router) -> None:
+async def test_a_write_that_is_refused_abandons_nothing(router: ZoneRouter) -> None:
     await router.put(P0, "k", b"before", "before")
     with pytest.raises(ConditionFailedError):
         await router.put(P0, "k", b"B", "b", terms=WriteTerms(if_absent=True, abandons=("a",)))
@@ -72,7 +73,7 @@ async def test_a_refused_write_stays_refused_though_an_attempt_of_it_was_late(tm
         assert (await router.get(P0, "k")).value is None
 
 
-async def test_conditions(router: Router) -> None:
+async def test_conditions(router: ZoneRouter) -> None:
     """What was done with a condition is done once, also when it is sent again and the condition fails then."""
     first = await router.put(P0, "k", b"1", "first", terms=WriteTerms(if_absent=True))
     assert (await router.get(P0, "k")).revision == first.revision

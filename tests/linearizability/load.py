@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from functools import partial
 
-from rebalance.groups.calls.router import TIME_LIMIT_S
+from rebalance.data.zone_router import TIME_LIMIT_S
 from rebalance.hosting.tls import TlsFiles
 from tests.fixtures.local_access import NO_LOGIN, ClientLogin
 from tests.linearizability.history import Action, Recorder

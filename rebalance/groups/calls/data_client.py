@@ -66,10 +66,12 @@ class Datum:
 
 @dataclass(frozen=True, slots=True)
 class AppliedWrite:
-    """``revision``: of the group, at which it was applied. ``repeated``: by an earlier attempt or call."""
+    """``revision``: of the group, at which it was applied. ``repeated``: by an earlier attempt or call.
+    ``attempts``: of this call."""
 
     revision: int
     repeated: bool = False
+    attempts: int = 1
 
 
 class Connections:

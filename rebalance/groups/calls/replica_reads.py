@@ -92,7 +92,7 @@ class ReplicaReader:
         """Waits until a replica has ``point``.
 
         Raises ReplicaBehindError after the time limit, or when there is no such replica; RevisionGoneError
-        for a revision that none of them keeps any more; as ``Router.revision`` when the leader did not tell
+        for a revision that none of them keeps any more; as ``current_revision`` when the leader did not tell
         its revision.
         """
         deadline, poll = time.monotonic() + time_limit_s, POLL

@@ -21,13 +21,14 @@ from rebalance.core.keyspace import write_terms
 from rebalance.core.keyspace.keys import PartitionId
 from rebalance.core.keyspace.write_terms import WriteTerms
 from rebalance.core.partition_maps.partition_map import NO_RECORD, StorePosition
+from rebalance.data import store_attempts
 from rebalance.groups.calls import key_hash, key_text
 from rebalance.groups.calls.data_client import AppliedWrite, Connections, PartitionClient
 from rebalance.groups.calls.group_guard import WrongGenerationError
 from rebalance.ports.groups import ConditionFailedError as ServersConditionFailedError
 from rebalance.store.core import store_messages
 from rebalance.store.core.log_records import KeyChange, WriteId
-from rebalance.store.shell import frame_connection, store_client
+from rebalance.store.shell import frame_connection
 from tests.fixtures.scripted_etcd import ScriptedEtcd, scripted_etcd
 from zonekeeper_client import (
     ConditionFailedError,
@@ -186,7 +187,7 @@ def test_store_servers_read_what_the_client_sends() -> None:
         assert store_servers.encode_frame(sent) == golden[name], name
         assert frame_connection.decode_frame(golden[name][frame_connection.LENGTH.size :]) == [read], name
     assert StorePosition(*store_servers.NO_ROW) == NO_RECORD
-    assert store_servers.FINAL.keys() == {code.label for code in store_client.FINAL}
+    assert store_servers.FINAL.keys() == {code.label for code in store_attempts.FINAL}
 
 
 def test_the_client_reads_what_store_servers_send() -> None:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from rebalance.data.zone_router import ZoneRouter
 from rebalance.groups.calls.replica_reads import NOW, ReplicaChoice
-from rebalance.groups.calls.router import Router
 from rebalance.ports.groups import NobodyAskedError
 from tests.fixtures.group_hosts import P0, Fixed
 
@@ -15,7 +15,7 @@ SHORT_S = 0.05
 async def test_what_nobody_could_be_asked_for_is_refused_and_its_outcome_known() -> None:
     """Within the time of the request, also where a replica read asks the leader first; a time that is over
     before asks no member that is known, either."""
-    router = Router(Fixed(()), time_limit_s=60.0)
+    router = ZoneRouter(Fixed(()), time_limit_s=60.0)
     asked = (
         router.put(P0, "k", b"1", "x", limit_s=SHORT_S),
         router.get(P0, "k", limit_s=SHORT_S),
@@ -27,7 +27,7 @@ async def test_what_nobody_could_be_asked_for_is_refused_and_its_outcome_known()
         ):
             await asking
     await router.close()
-    late = Router(Fixed(("http://127.0.0.1:1",)))
+    late = ZoneRouter(Fixed(("http://127.0.0.1:1",)))
     with pytest.raises(NobodyAskedError, match=r"no member could be reached in time$"):
         await late.put(P0, "k", b"1", "x", limit_s=0.0)
     await late.close()

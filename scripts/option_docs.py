@@ -25,7 +25,7 @@ from app.sql.statements.results import AnswerColumn
 from app.sql.views.system_views import SYSTEM_VIEWS
 from catalog.core.zone_options import ENGINE_OPTIONS, ZONE_OPTIONS
 from rebalance.core.admission.limit_options import LIMIT_OPTIONS
-from rebalance.core.causes.cause_rows import CauseRow, Normality
+from rebalance.core.causes.cause import CauseRow, Normality
 from rebalance.core.causes.cause_table import CAUSE_GROUPS, RESET_AFTER_S
 
 DOCS = Path(__file__).parents[1] / "docs"
@@ -180,7 +180,7 @@ def causes() -> str:
     """Each cause is a heading, so that its name is an anchor."""
     parts = [
         f"""# Causes
-{MADE.format("rebalance/core/causes/cause_table.py")}
+{MADE.format("rebalance/core/causes/cause.py")}
 
 What zones, partitions, replicas and the installation wait for, as `zonectl status`, the console, the SYSTEM
 views and alerts tell it. A cause begins with its name; what follows the colon names nodes, numbers or times. A
@@ -188,11 +188,12 @@ stage of a move (CATCHING_UP, JOINT, STABLE) may stand before what it waits for.
 and lasts longer deserves a look, but how long a copy takes depends on its size.
 """
     ]
-    for title, rows in CAUSE_GROUPS.items():
+    for title, group in CAUSE_GROUPS.items():
         parts.append(f"## {title}\n")
-        for row in rows:
+        for cause in group:
+            row = cause.value
             lines = (
-                f"### {row.cause.value}",
+                f"### {cause.name}",
                 row.meaning,
                 "",
                 *([f"- In words: {row.words}"] if row.words else []),

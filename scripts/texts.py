@@ -36,7 +36,7 @@ _SCRIPT = re.compile(r"=>|function |=\S+ \w+=|;$")
 
 
 def page() -> str:
-    causes = (row for rows in CAUSE_GROUPS.values() for row in rows)
+    causes = ((cause.name, cause.value) for group in CAUSE_GROUPS.values() for cause in group)
     sections: dict[str, Iterable[str]] = {
         "API": documented(build_app(cast(Services, None)).openapi(), ("API",)),
         "Commands": helps(typer.main.get_command(commands), "zonectl"),
@@ -45,7 +45,7 @@ def page() -> str:
         "Options of zones": (f"{row.option.value}: {row.text}" for row in ZONE_OPTIONS),
         "Errors": (f"{kind.name}: {kind.value.title}. {kind.value.action}" for kind in ErrorKind),
         "Causes": (
-            f"{row.cause.value}: {row.words} | {row.meaning} | {row.action} {row.last_resort}" for row in causes
+            f"{name}: {row.words} | {row.meaning} | {row.action} {row.last_resort}" for name, row in causes
         ),
         "Alerts": (f"{row.name}: {row.summary}" for row in ALERT_ROWS),
         "Metrics": (f"{metric.row.name}: {metric.row.help}" for metric in Metric),

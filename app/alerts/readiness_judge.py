@@ -173,5 +173,5 @@ def _of_mirror(facts: InstallationFacts) -> Iterator[DegradedCause]:
             text = f"{count} partition{' takes' if count == 1 else 's take'} no writes yet in zone {zone}"
             yield _of_zone(zone, Cause.LEADER_UNKNOWN, text)
     for unreadable in facts.unreadable:
-        detail = unreadable.removeprefix(f"{Cause.RECORD_NOT_READABLE.value}: ")
+        detail = unreadable.removeprefix(f"{Cause.RECORD_NOT_READABLE.name}: ")
         yield DegradedCause(InstallationPart.METASTORE, Cause.RECORD_NOT_READABLE, detail)

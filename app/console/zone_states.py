@@ -95,7 +95,7 @@ def skew_of(loads: Mapping[str, NodeLoad], data_nodes: Iterable[str]) -> dict[st
 
 
 CAUSES_MAX = 8
-OF_LOSS = (Cause.NODE_DOWN.value, Cause.NO_MAJORITY.value, Cause.MEMBER_FAILED.value)
+OF_LOSS = (Cause.NODE_DOWN.name, Cause.NO_MAJORITY.name, Cause.MEMBER_FAILED.name)
 """Causes that a lost majority may have."""
 ZONES_MAX = 12
 
@@ -172,7 +172,7 @@ def stuck(states: Sequence[ZoneState]) -> list[OverviewCause]:
     for state in states:
         for cause, count in state.causes:
             kind = told_cause(cause)
-            word = cause.partition(": ")[0] if kind is Cause.OTHER else kind.value
+            word = cause.partition(": ")[0] if kind is Cause.OTHER else kind.name
             detail = cause.partition(f"{word}: ")[2]
             partitions[word] += count
             zones.setdefault(word, {})[state.zone.name] = None

@@ -18,7 +18,7 @@ from rebalance.core.moves.partition_state import LocalState
 from rebalance.core.partition_maps.partition_map import CopyState
 from rebalance.ports.placement import Engine
 
-MemberStateName = Annotated[str, OneOf(MemberState, Cause.NODE_DOWN.value, less=MemberState.NONE)]
+MemberStateName = Annotated[str, OneOf(MemberState, Cause.NODE_DOWN.name, less=MemberState.NONE)]
 RoleName = Annotated[str, OneOf(MemberRole)]
 IdOfZone = Annotated[int, Named("given once, never used again", "ZONE_ID")]
 NameOfZone = Annotated[str, Named("name of the zone", "ZONE_NAME")]

@@ -89,7 +89,7 @@ class PartitionGauges:
         counts, moves = tally.counts, Counter[tuple[str, str]]()
         for facts, number in counts.items():
             if facts.stage is not MoveStage.REST or facts.cause is not Cause.NONE:
-                moves[facts.stage.value, facts.cause.value] += number
+                moves[facts.stage.value, facts.cause.name] += number
         replace(Metric.MOVES, moves.items())
         states = states_of(counts)
         replace(Metric.PARTITIONS, (((state.value,), states[state]) for state in MoveState))

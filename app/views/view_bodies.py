@@ -74,11 +74,11 @@ def member_body(view: PartitionView, node: str, alive: frozenset[str]) -> Member
     mirror = record.mirror
     configured = view.configuration.members.get(node) if view.configuration else None
     shown = record if record.has_member or mirror is None else mirror
-    stopped = {} if node in alive else {"state": Cause.NODE_DOWN.value}
+    stopped = {} if node in alive else {"state": Cause.NODE_DOWN.name}
     role = MemberRole.LEARNER if is_learner(view, node) else configured.role if configured else None
     return {
         "node": node,
-        "state": shown.state.value if node in alive else Cause.NODE_DOWN.value,
+        "state": shown.state.value if node in alive else Cause.NODE_DOWN.name,
         "role": role.value if role else None,
         "peer_url": record.peer_url,
         "client_url": shown.client_url,

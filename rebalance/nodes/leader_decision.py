@@ -196,7 +196,7 @@ def cause_of_failure(issue: ReconfigurationFailure) -> Cause:
         return Cause.HEALTH_INTERVAL
     if issue.code is FailureCode.NO_MAJORITY or issue.detail in _AWAITED:
         return Cause.ANSWERS_AWAITED
-    return Cause(issue.code.value)
+    return Cause[issue.code.name]
 
 
 NO_ATTEMPTS = CopyAttempts()

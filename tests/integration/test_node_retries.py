@@ -280,4 +280,4 @@ async def test_retries_hold_up_nobody(
 
 def has_failed(cluster: NodeCluster, partition: PartitionId) -> bool:
     found = cluster.configuration(partition)
-    return found is not None and found.reason.startswith(Cause.COPY_FAILED.value)
+    return found is not None and found.reason.startswith(Cause.COPY_FAILED.name)

@@ -11,8 +11,15 @@ from pathlib import Path
 import pytest
 
 from rebalance.core.assignments.assignment import Assignments
-from rebalance.core.causes.cause import STAGES, Cause, CauseLabels, cause_of, labels_of, told_cause
-from rebalance.core.causes.cause_rows import Normality
+from rebalance.core.causes.cause import (
+    STAGES,
+    Cause,
+    CauseLabels,
+    Normality,
+    cause_of,
+    labels_of,
+    told_cause,
+)
 from rebalance.core.causes.cause_table import (
     CAUSES,
     PAGE,
@@ -131,7 +138,7 @@ def test_every_cause_is_read_from_its_own_text() -> None:
 
 
 def test_stages_of_groups_are_causes() -> None:
-    assert {stage.value for stage in STAGES} == {stage.value for stage in Stage} - {"NONE"}
+    assert {stage.name for stage in STAGES} == {stage.value for stage in Stage} - {"NONE"}
 
 
 @pytest.mark.parametrize("code", list(FailureCode))

@@ -84,7 +84,7 @@ def learners(snapshot: SystemSnapshot) -> Iterator[Mapping[str, object]]:
             yield {
                 **place,
                 "node": node,
-                "state": state if node in snapshot.alive else Cause.NODE_DOWN.value,
+                "state": state if node in snapshot.alive else Cause.NODE_DOWN.name,
                 "client_url": mirror.client_url if mirror is not None else None,
                 "safe_revision": mirror.safe_revision if mirror is not None else None,
                 "reason": mirror.reason if mirror is not None else "",

@@ -237,7 +237,7 @@ def _is_held(step: PartitionStep, limited: bool, leaving: Collection[str]) -> bo
         return True
     cause = told_cause(step.cause)
     if cause is Cause.NODE_DOWN:
-        names = step.cause.rpartition(f"{cause.value}: ")[2].split(", ")
+        names = step.cause.rpartition(f"{cause.name}: ")[2].split(", ")
         return all(name in leaving for name in names)
     return cause in PERMITTED
 

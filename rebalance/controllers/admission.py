@@ -181,12 +181,10 @@ class MoveAdmission:
     async def _admit(self, moving: MovingPartitions) -> None:
         """One admission over all zones, from one revision of the partitions and one of the limits."""
         self._look_again(moving, await moving.count())
-        last = moving.admission
-        if isinstance(last, Unreadable):
+        item = moving.mirror.get(self.keyspace.admissions)
+        if isinstance(self._unreadable.read("admissions", item, AdmissionRecord.decode), Unreadable):
             # Nobody knows what it has begun, and nobody may write over it. The mirror wakes us.
-            self._unreadable.waits("admissions", last)
             return
-        self._unreadable.goes_on("admissions")
         due = {zone_id: sorted(line.due) for zone_id, line in self._lines.items() if line.due}
         buckets = moving.buckets.at(self.clock.now_ms(), self._limits.rates)
         work = _Admission(

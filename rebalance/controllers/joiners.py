@@ -24,12 +24,13 @@ from rebalance.core.assignments.guarded_write import decode_trigger
 from rebalance.core.assignments.target import TargetPointer
 from rebalance.core.keyspace.epoch import EpochRecord
 from rebalance.core.keyspace.keys import Keyspace, PartitionId
-from rebalance.core.keyspace.readable import RecordNotReadableError, Unreadable, read, readable
+from rebalance.core.keyspace.readable import RecordNotReadableError, read, readable
 from rebalance.core.keyspace.records import GivenUpRecord, NodeRecord
-from rebalance.core.keyspace.txn import Get, Put, Txn, as_read
+from rebalance.core.keyspace.txn import Put, Txn, as_read
 from rebalance.core.moves.joiners import again_s, back_again, left_out_by_reset, left_without_note
 from rebalance.core.operations.operation import Operation, OperationState, operation_id
 from rebalance.core.topology.data_nodes import DataNodes
+from rebalance.metastore.guarded_update import commit_each, read_together
 from rebalance.metastore.mirror import KeyspaceMirror
 from rebalance.metastore.unreadable_log import UnreadableLog
 from rebalance.ports.metastore import Metastore, MetastoreError
@@ -120,19 +121,15 @@ class JoinersAgain:
                     writes += _note(reading, partition)
                 except RecordNotReadableError as error:
                     self._unreadable.waits(partition, error)
-        for start in range(0, len(writes), NOTES_PER_REQUEST):
-            await self.metastore.commit(Txn((), tuple(writes[start : start + NOTES_PER_REQUEST])))
+        await commit_each(self.metastore, (), writes, NOTES_PER_REQUEST)
 
     async def _ask_again(self, zone_id: ZoneId) -> bool:
         """Ask again for what the zone lacks; True if it has to be looked at again."""
         keys = self.keyspace
         names = keys.data_nodes(zone_id), keys.target_pointer(zone_id), keys.epoch
-        result = await self.metastore.commit(Txn((), tuple(Get(name) for name in names)))
-        data_nodes, pointer = (
-            readable(result.only(0), DataNodes.decode),
-            readable(result.only(1), TargetPointer.decode),
-        )
-        epoch = readable(result.only(2), EpochRecord.decode)
+        items, _ = await read_together(self.metastore, *names)
+        data_nodes, pointer = readable(items[0], DataNodes.decode), readable(items[1], TargetPointer.decode)
+        epoch = readable(items[2], EpochRecord.decode)
         if epoch is not None and epoch.halted:
             return True
         if data_nodes is None or pointer is None or self._requested.get(zone_id) == pointer.event_revision:
@@ -148,9 +145,7 @@ class JoinersAgain:
         operation_record = readable(operation, Operation.decode)
         if not back or (operation_record is not None and operation_record.state is OperationState.CANCELLED):
             return False
-        guards = tuple(
-            as_read(name, item) for name, item in zip(names, map(result.only, range(len(names))), strict=True)
-        )
+        guards = tuple(map(as_read, names, items))
         anew = replace(data_nodes, asked=data_nodes.asked + 1, gone=tuple(sorted(gone)))
         written = await self.metastore.commit(Txn(guards, (Put(names[0], anew.encode()),)))
         if not written.succeeded:
@@ -164,11 +159,8 @@ class JoinersAgain:
         records = []
         for item in self.mirror.below(self.keyspace.all_given_up):
             partition = self.keyspace.parse_given_up(item.key)
-            record = read(item, GivenUpRecord.decode)
-            if isinstance(record, Unreadable):
-                self._unreadable.waits(item.key, record)
-            elif partition is not None and record is not None:
-                self._unreadable.goes_on(item.key)
+            record = self._unreadable.read(item.key, item, GivenUpRecord.decode)
+            if partition is not None and isinstance(record, GivenUpRecord):
                 records.append((partition, record))
         return records
 

@@ -23,7 +23,7 @@ from rebalance.core.causes.cause import Cause
 from rebalance.core.keyspace.keys import Keyspace, PartitionId
 from rebalance.core.keyspace.readable import RecordNotReadableError, Unreadable, read, readable
 from rebalance.core.keyspace.records import ConfigurationRecord, KeptRecord
-from rebalance.core.keyspace.txn import Get, KeyValue, Put, Txn, TxnResult, as_read, unchanged
+from rebalance.core.keyspace.txn import KeyValue, Put, Txn, as_read, unchanged
 from rebalance.core.operations.operation import (
     STATES,
     Note,
@@ -34,7 +34,7 @@ from rebalance.core.operations.operation import (
     operation_id,
     parse_operation_id,
 )
-from rebalance.metastore.guarded_update import commit_decided, update_key
+from rebalance.metastore.guarded_update import commit_decided, commit_each, read_together, update_key
 from rebalance.ports.metastore import Metastore
 
 LOOKS_MAX = 5
@@ -153,12 +153,7 @@ class OperationControl:
         if shown is not None and shown != len(discards):
             message = f"{shown} copies were shown for operation {name}, and there are {len(discards)} now"
             raise RefusedError(ErrorKind.SHOWN_STATE_CHANGED, message)
-        done = 0
-        for start in range(0, len(discards), PARTITIONS_PER_REQUEST):
-            batch = tuple(discards[start : start + PARTITIONS_PER_REQUEST])
-            result = await self._metastore.commit(Txn((), batch))
-            done += sum(isinstance(response, TxnResult) and response.succeeded for response in result.responses)
-        return done
+        return (await commit_each(self._metastore, (), discards, PARTITIONS_PER_REQUEST))[0]
 
     async def _discards(self, operation: Operation) -> list[Txn]:
         """One for each copy that is kept of a member which left by the operation or before it."""
@@ -210,8 +205,7 @@ class OperationControl:
             raise _irreversible(operation, f"a {operation.kind.value} has no assignment before it")
         keys = self._keyspace
         names = keys.target_pointer(operation.zone_id), keys.target_before(operation.zone_id)
-        result = await self._metastore.commit(Txn((), tuple(Get(key) for key in names)))
-        newest, before = result.only(0), result.only(1)
+        (newest, before), _ = await read_together(self._metastore, *names)
         event = readable(newest, TargetPointer.decode).event_revision if newest is not None else 0
         if event != operation.event_revision:
             newer = operation_id(operation.zone_id, event) if event else "none"

@@ -36,7 +36,7 @@ from rebalance.core.assignments.withdrawal import (
 from rebalance.core.backoff import Backoff
 from rebalance.core.causes.cause import Cause
 from rebalance.core.keyspace.keys import Keyspace, PartitionId
-from rebalance.core.keyspace.readable import RecordNotReadableError, Unreadable, read, readable
+from rebalance.core.keyspace.readable import RecordNotReadableError, readable
 from rebalance.core.keyspace.txn import KeyValue, Put, Txn, unchanged
 from rebalance.core.moves.move_status import MoveState, StoreOwners
 from rebalance.core.operations.operation import (
@@ -53,6 +53,7 @@ from rebalance.core.operations.operation import (
 )
 from rebalance.hosting.background import Background
 from rebalance.hosting.keyed_queue import KeyedQueue, work_each
+from rebalance.metastore.guarded_update import commit_each
 from rebalance.metastore.mirror import KeyspaceMirror
 from rebalance.metastore.unreadable_log import UnreadableLog
 from rebalance.ports.metastore import Metastore, MetastoreError, Newest
@@ -140,14 +141,9 @@ class OperationKeeper:
 
     def _on_change(self, changed: frozenset[str]) -> None:
         for key in sorted(changed):
-            operation = read(self.mirror.get(key), Operation.decode)
-            if isinstance(operation, Unreadable):
-                # It is not brought forward, and keeps no other one from its turn.
-                self._unreadable.waits(key, operation)
-                operation = None
-            else:
-                self._unreadable.goes_on(key)
-            if operation is None or operation.is_over:
+            operation = self._unreadable.read(key, self.mirror.get(key), Operation.decode)
+            # One that cannot be read is not brought forward, and keeps no other one from its turn.
+            if not isinstance(operation, Operation) or operation.is_over:
                 for known in (self._not_over, self._copies, self._still):
                     known.pop(key, None)
             else:
@@ -341,12 +337,9 @@ class OperationKeeper:
         """``untouched`` stay at what is stable, and those of ``begun`` that can go back to it; a partition that
         changed meanwhile is looked at again. False: there was nothing."""
         writes = list(_withdrawals(operation, reading, untouched, begun))
-        for start in range(0, len(writes), PARTITIONS_PER_REQUEST):
-            batch = tuple(writes[start : start + PARTITIONS_PER_REQUEST])
-            if not (await self.metastore.commit(Txn(reading.guards, batch))).succeeded:
-                return True
         if writes:
-            log.info("moves given up", operation=operation.operation_id, partitions=len(writes))
+            done, _ = await commit_each(self.metastore, reading.guards, writes, PARTITIONS_PER_REQUEST)
+            log.info("moves given up", operation=operation.operation_id, partitions=done)
         return bool(writes)
 
 

@@ -20,9 +20,9 @@ from catalog.ports import OutboxRow
 from rebalance.core.backoff import Backoff
 from rebalance.core.keyspace.keys import Keyspace
 from rebalance.core.keyspace.readable import RecordNotReadableError, readable
-from rebalance.core.keyspace.txn import Get, KeyValue, Put, Txn, TxnResult, unchanged
+from rebalance.core.keyspace.txn import KeyValue, Put, Txn, TxnResult, as_read
 from rebalance.hosting.background import Background
-from rebalance.metastore.guarded_update import update_key
+from rebalance.metastore.guarded_update import read_together, update_key
 from rebalance.metastore.unreadable_log import UnreadableLog
 from rebalance.ports.metastore import Metastore, MetastoreError
 from rebalance.ports.metric_rows import NO_MEASURES, Measures, Metric
@@ -121,11 +121,10 @@ class OutboxRelay:
     async def _publish(self, rows: Sequence[OutboxRow]) -> list[OutboxRow]:
         """One row a zone, with two requests for all: the rows whose zone is at their version or a later one."""
         keys = [self.keyspace.intent(row.zone_id) for row in rows]
-        stored = await self.metastore.commit(Txn((), tuple(Get(key) for key in keys)))
+        stored, _ = await read_together(self.metastore, *keys)
         published: list[OutboxRow] = []
         newer: list[tuple[OutboxRow, Txn]] = []
-        for at, (key, row) in enumerate(zip(keys, rows, strict=True)):
-            value = stored.only(at)
+        for key, row, value in zip(keys, rows, stored, strict=True):
             try:
                 is_newer = _is_newer(row, value)
             except RecordNotReadableError as error:
@@ -134,8 +133,7 @@ class OutboxRelay:
             self._unreadable.goes_on(key)
             published.append(row)
             if is_newer:
-                guard = unchanged(key, value.mod_revision if value is not None else 0)
-                newer.append((row, Txn((guard,), (Put(key, row.payload),))))
+                newer.append((row, Txn((as_read(key, value),), (Put(key, row.payload),))))
         if newer:
             results = (await self.metastore.commit(Txn((), tuple(txn for _, txn in newer)))).responses
             for (row, _), result in zip(newer, results, strict=True):

@@ -22,7 +22,7 @@ from rebalance.core.assignments.target import CHUNK_BYTES
 from rebalance.core.keyspace.keys import Keyspace
 from rebalance.core.keyspace.readable import Unreadable, read
 from rebalance.core.keyspace.records import NodeRecord
-from rebalance.core.keyspace.txn import DeletePrefix, DeleteRange, Operation, Put, Txn, as_read
+from rebalance.core.keyspace.txn import DeleteRange, Operation, Put, Txn, as_read, delete_below
 from rebalance.core.partition_maps.partition_map import ZoneMapPointer, next_version
 from rebalance.core.topology.node_presence import Topology
 from rebalance.kernels.partition_map import (
@@ -126,11 +126,9 @@ class PartitionMapKeeper:
     async def _publish(self, zone_id: ZoneId, zone: MergedZone) -> None:
         key = self.keyspace.zone_map(zone_id)
         item = await self.metastore.get(key)
-        before = read(item, ZoneMapPointer.decode)
+        before = self._unreadable.read(zone_id, item, ZoneMapPointer.decode)
         if isinstance(before, Unreadable):
-            self._unreadable.waits(zone_id, before)
             return
-        self._unreadable.goes_on(zone_id)
         version = next_version(before, self.topology().version, zone.primaries)
         sequence = before.sequence + 1 if before is not None else 1
         if before is not None and version == before.version and self._can_wait(zone_id, zone, before):
@@ -167,7 +165,7 @@ class PartitionMapKeeper:
     async def _remove(self, zone_id: ZoneId) -> None:
         try:
             prefix = self.keyspace.zone_map(zone_id).removesuffix("map")
-            await self.metastore.commit(Txn((), (DeletePrefix(prefix),)))
+            await self.metastore.commit(Txn((), (delete_below(prefix),)))
             self._removed.add(zone_id)
         except MetastoreError as error:
             log.info("partition map not removed", zone=zone_id, error=str(error))

@@ -25,10 +25,11 @@ from rebalance.core.assignments.guarded_write import Observed, Outcome
 from rebalance.core.keyspace.keys import Keyspace, PartitionId
 from rebalance.core.keyspace.readable import RecordNotReadableError, Unreadable, read
 from rebalance.core.keyspace.records import NodeRecord
-from rebalance.core.keyspace.txn import Compare, KeyValue, Txn, TxnResult
+from rebalance.core.keyspace.txn import Compare, KeyValue, Txn
 from rebalance.core.moves.move_status import StoreOwners
 from rebalance.exchange.core.exchange_messages import Lists
 from rebalance.hosting.background import Background
+from rebalance.metastore.guarded_update import commit_each
 from rebalance.metastore.mirror import KeyspaceMirror, Listener
 from rebalance.metastore.unreadable_log import UnreadableLog
 from rebalance.ports.metastore import HistoryGoneError, Metastore, MetastoreError, MetastoreHistory
@@ -407,14 +408,8 @@ class StoreControl:
 
     async def _write(self, zone_id: ZoneId, outcome: Outcome, moves: Sequence[Txn], fence: Compare) -> None:
         """Waits until the mirror has them."""
-        done = revision = 0
-        for first in range(0, len(moves), PARTITIONS_PER_REQUEST):
-            batch = tuple(moves[first : first + PARTITIONS_PER_REQUEST])
-            result = await self.metastore.commit(
-                Txn((fence, self._ring.guard(self.keyspace.last_result)), batch)
-            )
-            done += sum(isinstance(each, TxnResult) and each.succeeded for each in result.responses)
-            revision = result.revision if result.succeeded else revision
+        guards = fence, self._ring.guard(self.keyspace.last_result)
+        done, revision = await commit_each(self.metastore, guards, moves, PARTITIONS_PER_REQUEST)
         if done:
             await self._zones.until(zone_id, revision, SEEN_S)
         log.info("moves", zone=zone_id, outcome=outcome.value, partitions=done, of=len(moves))

@@ -262,7 +262,7 @@ class StoreGuard:
             names.append(keys.intent(newest.zone.zone_id))
         if truth.sent is not None:
             names.append(keys.intent(truth.sent.zone_id))
-        store = await self.metastore.commit(Txn((), tuple(Get(name) for name in names)))
+        store = await self.metastore.commit(Txn((), tuple(map(Get, names))))
         epoch, mark = store.only(0), store.only(1)
         if newest is not None and read(store.only(2), ZoneIntent.decode) != newest:
             # The mirror was behind, or the intent has moved on: the next look will tell.

@@ -20,10 +20,11 @@ from rebalance.controllers.clock import Clock, DueTimes, WallClock, sleep_unless
 from rebalance.core.keyspace.keys import Keyspace
 from rebalance.core.keyspace.readable import Unreadable, read, readable
 from rebalance.core.keyspace.records import NodeRecord
-from rebalance.core.keyspace.txn import Get, KeyValue, Put, Txn, unchanged
+from rebalance.core.keyspace.txn import KeyValue, Put, Txn, unchanged
 from rebalance.core.moves.drain import Drain
 from rebalance.core.topology.data_nodes import DataNodes, DataNodesHistory, compute_data_nodes, next_change_ms
 from rebalance.core.topology.node_presence import HoldRule, Topology, living, observe
+from rebalance.metastore.guarded_update import read_together
 from rebalance.metastore.mirror import KeyspaceMirror
 from rebalance.metastore.unreadable_log import UnreadableLog
 from rebalance.ports.metastore import Metastore, MetastoreError
@@ -113,12 +114,10 @@ class TopologyKeeper:
         while True:
             noticed_ms = dict(self._noticed_ms)
             item = await self.metastore.get(self.keyspace.topology)
-            before = read(item, Topology.decode) or Topology()
+            before = self._unreadable.read("data nodes", item, Topology.decode) or Topology()
             if isinstance(before, Unreadable):
-                self._unreadable.waits("data nodes", before)
                 self._known = replace(self._known, unreadable=before)
                 return False
-            self._unreadable.goes_on("data nodes")
             known = KnownTopology(before, item.mod_revision if item else 0)
             moved = known.mod_revision != self._known.mod_revision
             items = (await self.metastore.range(self.keyspace.nodes)).items
@@ -157,14 +156,10 @@ class TopologyKeeper:
         """Return the nodes that are leaving: a mark that cannot be read changes nothing."""
         drained = []
         for item in items:
-            name, mark = item.key.removeprefix(self.keyspace.drains), read(item, Drain.decode)
-            if isinstance(mark, Unreadable):
-                self._unreadable.waits(item.key, mark)
-                if name not in before.drained:
-                    continue
-            else:
-                self._unreadable.goes_on(item.key)
-            drained.append(name)
+            name = item.key.removeprefix(self.keyspace.drains)
+            mark = self._unreadable.read(item.key, item, Drain.decode)
+            if name in before.drained or not isinstance(mark, Unreadable):
+                drained.append(name)
         return drained
 
     def _look_again_ms(self) -> int | None:
@@ -242,12 +237,11 @@ class DataNodesKeeper:
     async def settle(self, zone_id: ZoneId) -> None:
         """Apply what is due, without placing. Raises NotYetError and MetastoreError."""
         names = self.keyspace.intent(zone_id), self.keyspace.data_nodes(zone_id)
-        read = await self.metastore.commit(Txn((), tuple(Get(name) for name in names)))
-        intent = read.only(0)
+        (intent, data_nodes), _ = await read_together(self.metastore, *names)
         if intent is None or readable(intent, ZoneIntent.decode).dropped:
             self.forget(zone_id)
             return
-        await self.bring_up_to_date(zone_id, intent, read.only(1))
+        await self.bring_up_to_date(zone_id, intent, data_nodes)
 
     async def bring_up_to_date(
         self, zone_id: ZoneId, intent_key: KeyValue, data_nodes_key: KeyValue | None

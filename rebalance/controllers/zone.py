@@ -26,7 +26,8 @@ from rebalance.core.assignments.target import TargetPointer, surplus_of_others
 from rebalance.core.keyspace.epoch import EpochRecord
 from rebalance.core.keyspace.keys import Keyspace
 from rebalance.core.keyspace.readable import RecordNotReadableError, readable
-from rebalance.core.keyspace.txn import Delete, DeletePrefix, Get, KeyValue, Operation, Txn, as_read, unchanged
+from rebalance.core.keyspace.txn import Delete, KeyValue, Operation, Txn, as_read, delete_below, unchanged
+from rebalance.metastore.guarded_update import read_together
 from rebalance.ports.metastore import Metastore, MetastoreError
 from rebalance.ports.metric_rows import NO_MEASURES, Measures
 from rebalance.ports.placement import PlacementEngine, PlacementRequest, PlacementResult, PreviousPlacement
@@ -132,8 +133,7 @@ class ZoneController:
         """
         keys = self.keyspace
         names = keys.intent(zone_id), keys.data_nodes(zone_id), keys.target_pointer(zone_id), keys.epoch
-        read = await self.metastore.commit(Txn((), tuple(Get(name) for name in names)))
-        intent_key, data_nodes_key, pointer, epoch_key = (read.only(index) for index in range(len(names)))
+        (intent_key, data_nodes_key, pointer, epoch_key), _ = await read_together(self.metastore, *names)
         epoch = readable(epoch_key, EpochRecord.decode) or EpochRecord()
         if epoch.halted:
             raise NotYetError(f"nothing is written: {epoch.halted}")
@@ -268,7 +268,7 @@ class ZoneController:
             Delete(keys.target_pointer(zone_id)),
             Delete(keys.target_before(zone_id)),
             Delete(keys.copy_sizes(zone_id)),
-            *(DeletePrefix(prefix) for prefix in prefixes),
+            *(delete_below(prefix) for prefix in prefixes),
         )
         done = await self.metastore.commit(Txn((guard,), writes))
         if not done.succeeded:

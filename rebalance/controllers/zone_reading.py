@@ -26,9 +26,10 @@ from rebalance.core.keyspace.records import (
     MemberRecord,
     NodeRecord,
 )
-from rebalance.core.keyspace.txn import Compare, Get, KeyValue, Txn, as_read
+from rebalance.core.keyspace.txn import Compare, KeyValue, as_read
 from rebalance.core.moves.move_status import PartitionView, given_up_of
 from rebalance.core.topology.data_nodes import DataNodes
+from rebalance.metastore.guarded_update import read_together
 from rebalance.ports.metastore import Metastore
 
 T = TypeVar("T")
@@ -158,8 +159,8 @@ class ZoneReader:
         target was replaced meanwhile."""
         keys = self._keyspace
         names = keys.intent(zone_id), keys.data_nodes(zone_id), keys.target_pointer(zone_id), keys.epoch
-        result = await self._metastore.commit(Txn((), tuple(Get(name) for name in names)))
-        intent, data_nodes, pointer, epoch = (result.only(index) for index in range(len(names)))
+        guarded, revision = await read_together(self._metastore, *names)
+        intent, data_nodes, pointer, epoch = guarded
         partitions = await self._metastore.range(keys.zone_partitions(zone_id))
         members: dict[PartitionId, dict[str, KeyValue]] = {}
         async for items in in_slices((await self._metastore.range(keys.zone_members(zone_id))).items, KEYS):
@@ -180,16 +181,13 @@ class ZoneReader:
         reading = ZoneReading(
             zone_id=zone_id,
             keyspace=keys,
-            revision=result.revision,
+            revision=revision,
             epoch=readable(epoch, EpochRecord.decode) or EpochRecord(),
             intent=readable(intent, ZoneIntent.decode),
             data_nodes=readable(data_nodes, DataNodes.decode),
             pointer=readable(pointer, TargetPointer.decode),
             alive=frozenset(item.key.removeprefix(keys.nodes) for item in nodes.items),
-            guards=tuple(
-                as_read(name, item)
-                for name, item in zip(names, (intent, data_nodes, pointer, epoch), strict=True)
-            ),
+            guards=tuple(map(as_read, names, guarded)),
             keys=by_key,
             members=members,
             given_up={

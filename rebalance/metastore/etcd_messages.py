@@ -9,12 +9,9 @@ from aetcd import rpc
 from rebalance.core.keyspace.txn import (
     Compare,
     CompareOp,
-    CompareTarget,
     Delete,
-    DeletePrefix,
     DeleteRange,
     Get,
-    GetPrefix,
     KeyValue,
     Operation,
     Put,
@@ -25,12 +22,11 @@ from rebalance.ports.metastore import KeyEvent, WatchBatch
 
 _RESULTS = {
     CompareOp.EQUAL: rpc.Compare.EQUAL,
-    CompareOp.NOT_EQUAL: rpc.Compare.NOT_EQUAL,
     CompareOp.LESS: rpc.Compare.LESS,
     CompareOp.GREATER: rpc.Compare.GREATER,
 }
 
-_WITH_ANSWERS = frozenset((Get, GetPrefix, Txn))
+_WITH_ANSWERS = frozenset((Get, Txn))
 
 
 def range_end(prefix: str) -> bytes:
@@ -73,13 +69,7 @@ def _fill_compare(message: Any, compare: Compare) -> None:
     message.key, message.result = compare.key.encode(), _RESULTS[compare.op]
     if compare.below:
         message.range_end = range_end(compare.key)
-    match compare.target:
-        case CompareTarget.MOD_REVISION:
-            message.target, message.mod_revision = rpc.Compare.MOD, compare.operand
-        case CompareTarget.CREATE_REVISION:
-            message.target, message.create_revision = rpc.Compare.CREATE, compare.operand
-        case CompareTarget.VALUE:
-            message.target, message.value = rpc.Compare.VALUE, compare.operand
+    message.target, message.mod_revision = rpc.Compare.MOD, compare.operand
 
 
 def _fill_operation(message: Any, operation: Operation) -> None:
@@ -96,14 +86,8 @@ def _fill_operation(message: Any, operation: Operation) -> None:
         case DeleteRange(start, end):
             keys = message.request_delete_range
             keys.key, keys.range_end = start.encode(), end.encode()
-        case DeletePrefix(prefix):
-            keys = message.request_delete_range
-            keys.key, keys.range_end = prefix.encode(), range_end(prefix)
         case Get(key):
             message.request_range.key = key.encode()
-        case GetPrefix(prefix):
-            keys = message.request_range
-            keys.key, keys.range_end = prefix.encode(), range_end(prefix)
 
 
 def txn_result(txn: Txn, reply: Any, revision: int = 0) -> TxnResult:
@@ -117,7 +101,7 @@ def txn_result(txn: Txn, reply: Any, revision: int = 0) -> TxnResult:
     for operation, response in zip(branch, reply.responses, strict=True):
         if isinstance(operation, Txn):
             responses.append(txn_result(operation, response.response_txn, revision))
-        elif isinstance(operation, Get | GetPrefix):
+        elif isinstance(operation, Get):
             responses.append(tuple(key_value(kv) for kv in response.response_range.kvs))
         else:
             responses.append(None)

@@ -2,15 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import TypeVar
 
-from rebalance.core.keyspace.txn import KeyValue, Put, Txn, as_read
+from rebalance.core.keyspace.txn import Compare, Get, KeyValue, Put, Txn, TxnResult, as_read
 from rebalance.ports.metastore import ContendedError, Metastore
 
 ATTEMPTS_MAX = 20
 
 T = TypeVar("T")
+
+
+async def read_together(metastore: Metastore, *keys: str) -> tuple[tuple[KeyValue | None, ...], int]:
+    """The keys at one revision, and that revision; None: the key is absent. Raises MetastoreError."""
+    result = await metastore.commit(Txn((), tuple(map(Get, keys))))
+    return tuple(map(result.only, range(len(keys)))), result.revision
+
+
+async def commit_each(
+    metastore: Metastore, guards: Sequence[Compare], writes: Sequence[Txn], most: int
+) -> tuple[int, int]:
+    """Commit ``writes``, each with guards of its own, at most ``most`` in one request, while ``guards`` hold.
+    Returns how many were done, and the revision of the last request that was. Raises MetastoreError."""
+    done = revision = 0
+    for start in range(0, len(writes), most):
+        result = await metastore.commit(Txn(tuple(guards), tuple(writes[start : start + most])))
+        if not result.succeeded:
+            break
+        done += sum(isinstance(each, TxnResult) and each.succeeded for each in result.responses)
+        revision = result.revision
+    return done, revision
 
 
 async def commit_decided(

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
+from typing import TypeVar
 
 import structlog
 
-from rebalance.core.keyspace.readable import RecordNotReadableError, Unreadable
+from rebalance.core.keyspace.readable import RecordNotReadableError, Unreadable, read
+from rebalance.core.keyspace.txn import KeyValue
+
+T = TypeVar("T")
 
 log = structlog.get_logger(__name__)
 
@@ -27,6 +31,17 @@ class UnreadableLog:
             self._noted.clear()
         self._noted[scope] = cause
         log.error("a record cannot be read", waits=str(scope), key=record.key, reason=record.reason)
+
+    def read(
+        self, scope: Hashable, item: KeyValue | None, decode: Callable[[bytes], T]
+    ) -> T | Unreadable | None:
+        """``readable.read``; ``scope`` waits where the record cannot be read, and else goes on."""
+        record = read(item, decode)
+        if isinstance(record, Unreadable):
+            self.waits(scope, record)
+        else:
+            self.goes_on(scope)
+        return record
 
     def goes_on(self, scope: Hashable) -> None:
         cause = self._noted.pop(scope, None)

@@ -260,13 +260,10 @@ class NodeAgent:
         item = self._limits_key.get(self._keyspace.limits)
         if self._registration.fence_record is not None:
             self._registration.fence_record.on_limits(item)
-        limits = read(item, Limits.decode)
-        if isinstance(limits, Unreadable):
-            # What was known of attempts at copies goes on.
-            self._unreadable.waits("limits", limits)
-            return
-        self._unreadable.goes_on("limits")
-        self._limits = limits if limits is not None else Limits()
+        limits = self._unreadable.read("limits", item, Limits.decode) or Limits()
+        if not isinstance(limits, Unreadable):
+            # Else what was known of attempts at copies goes on.
+            self._limits = limits
 
     def _copy_rules(self) -> CopyRules:
         item = self._limits_key.get(self._keyspace.limits)

@@ -8,11 +8,11 @@ stays as it is, and its reason says what an operator can do.
 from __future__ import annotations
 
 import asyncio
-import json
 import time
 from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import structlog
 
@@ -21,7 +21,7 @@ from rebalance.core.causes.cause import Cause, cause_of
 from rebalance.core.keyspace.keys import PartitionId
 from rebalance.core.keyspace.records import MemberRole, MemberState
 from rebalance.core.keyspace.txn import Compare, Delete, Txn, unchanged
-from rebalance.hosting.private_files import replace_json
+from rebalance.hosting.private_files import read_note, write_note
 from rebalance.nodes.node_context import NodeContext
 from rebalance.nodes.partition_view import NodePartitionView
 from rebalance.nodes.replica_decision import Duty, MemberDecision
@@ -32,7 +32,6 @@ log = structlog.get_logger(__name__)
 
 AGAIN_MS = 86_400_000
 """A copy that is damaged again within so long is left to an operator."""
-FORMAT = 1
 _FILE = "repaired_copies.json"
 
 
@@ -89,7 +88,7 @@ class CopyRepairs:
         self._node = node
         self._file = data_dir / _FILE if data_dir is not None else None
         self._now_ms = now_ms
-        self._known = _read(self._file)
+        self._known: dict[str, int] = read_note(self._file, _copies_in, {}) if self._file is not None else {}
 
     async def repaired(self, view: NodePartitionView, reason: str) -> bool:
         """Empties the copy, broken by ``reason``, where it may; rounds that follow reserve a new member."""
@@ -133,23 +132,8 @@ class CopyRepairs:
         recent = {name: at_ms for name, at_ms in self._known.items() if now_ms - at_ms < AGAIN_MS}
         self._known = {**recent, str(partition): now_ms}
         if self._file is not None:
-            await asyncio.to_thread(_write, self._file, self._known)
+            await asyncio.to_thread(write_note, self._file, copies=self._known)
 
 
-def _write(file: Path, known: dict[str, int]) -> None:
-    try:
-        replace_json(file, {"v": FORMAT, "copies": known})
-    except OSError as error:
-        log.warning("a repair is not noted", error=str(error))
-
-
-def _read(file: Path | None) -> dict[str, int]:
-    """Read the file; empty where it is missing or damaged."""
-    if file is None:
-        return {}
-    try:
-        document = json.loads(file.read_text())
-        copies = document["copies"].items() if document["v"] == FORMAT else ()
-        return {str(name): int(at_ms) for name, at_ms in copies}
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
-        return {}
+def _copies_in(note: dict[str, Any]) -> dict[str, int]:
+    return {str(name): int(at_ms) for name, at_ms in note["copies"].items()}

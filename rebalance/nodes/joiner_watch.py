@@ -15,8 +15,9 @@ from rebalance.core.assignments.guarded_write import Observed
 from rebalance.core.keyspace.keys import PartitionId
 from rebalance.core.keyspace.readable import RecordNotReadableError, Unreadable, read, readable
 from rebalance.core.keyspace.records import MemberRecord, MemberRole, MemberState, NodeRecord
-from rebalance.core.keyspace.txn import Compare, Get, KeyValue, Txn, unchanged
+from rebalance.core.keyspace.txn import Compare, KeyValue, Txn, as_read
 from rebalance.core.moves.joiners import JoinerTime, decide_on_joiners_gone, is_gone, joiners_of
+from rebalance.metastore.guarded_update import read_together
 from rebalance.nodes.copy_attempts import CopyRules
 from rebalance.nodes.node_context import NodeContext
 from rebalance.nodes.partition_view import NodePartitionView
@@ -84,22 +85,19 @@ class JoinerWatch:
         assigned = (keys.stable, keys.pending, keys.planned, keys.trigger, keys.lock, given_up_key)
         own = [(keyspace.node(name), keyspace.member(partition, name)) for name in names]
         keys_read = (*assigned, *(key for pair in own for key in pair))
-        result = await self._node.metastore.commit(Txn((), tuple(Get(key) for key in keys_read)))
-        stable, pending, planned, trigger, lock, given_up = map(result.only, range(len(assigned)))
+        items, _ = await read_together(self._node.metastore, *keys_read)
+        stable, pending, planned, trigger, lock, given_up = items[: len(assigned)]
         gone: dict[str, str] = {}
         guards: list[Compare] = []
         listed = {entry.peer_url for entry in members}
         try:
             for index, (name, pair) in enumerate(zip(names, own, strict=True)):
-                node, member = (result.only(len(assigned) + 2 * index + offset) for offset in (0, 1))
+                node, member = items[len(assigned) + 2 * index :][:2]
                 record = readable(member, MemberRecord.decode)
                 is_listed = record is not None and record.peer_url in listed
                 if is_gone(node is not None, record, is_listed=is_listed):
                     gone[name] = _incarnation(node)
-                    guards += [
-                        unchanged(key, item.mod_revision if item else 0)
-                        for key, item in zip(pair, (node, member), strict=True)
-                    ]
+                    guards += map(as_read, pair, (node, member))
             decision = decide_on_joiners_gone(
                 Observed(keys, stable, pending, planned, trigger, lock),
                 gone,

@@ -20,7 +20,7 @@ was away: then its disk has copies of a lost zone, and the catalog a new zone of
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import Enum
 
@@ -34,8 +34,9 @@ from rebalance.core.keyspace.epoch import FIRST_EPOCH, EpochRecord
 from rebalance.core.keyspace.keys import Keyspace, PartitionId, PartitionKeys
 from rebalance.core.keyspace.readable import RecordNotReadableError, readable
 from rebalance.core.keyspace.records import ConfigurationRecord, KeptRecord, MemberRecord, MemberState
-from rebalance.core.keyspace.txn import Compare, Delete, Get, KeyValue, Put, Txn, TxnResult, unchanged
+from rebalance.core.keyspace.txn import Compare, Delete, KeyValue, Put, Txn, as_read, unchanged
 from rebalance.core.operations.operation import operation_id
+from rebalance.metastore.guarded_update import read_together
 from rebalance.nodes.member_starts import StrongZones, ZoneNotes
 from rebalance.nodes.node_context import NodeContext
 from rebalance.nodes.own_records import OwnRecords
@@ -88,9 +89,9 @@ class RemovalJudge:
             *(keys.configuration, keyspace.intent(partition.zone_id)),
             *(keys.trigger, keyspace.limits),
         )
-        result = await self._metastore.commit(Txn((), tuple(Get(name) for name in read)))
+        items, revision = await read_together(self._metastore, *read)
         try:
-            return self._judged(keys, result, names, peer_url)
+            return self._judged(keys, items, revision, names, peer_url)
         except RecordNotReadableError as error:
             # What the key says may be that the data is needed.
             return Removal(RemovalVerdict.KEPT, why=str(error))
@@ -98,36 +99,32 @@ class RemovalJudge:
     def _judged(
         self,
         keys: PartitionKeys,
-        result: TxnResult,
+        items: Sequence[KeyValue | None],
+        revision: int,
         names: Callable[[Assignments], bool],
         peer_url: str | None,
     ) -> Removal:
         """Raises RecordNotReadableError."""
-        items = [result.only(index) for index in (0, 1)]
-        epoch = result.only(2)
+        stable, pending, epoch, configuration, intent, trigger, limits = items
         recorded = readable(epoch, EpochRecord.decode) or EpochRecord()
-        self._registration.adopted(recorded.epoch, result.revision)
-        seen = self._registration.revision_floor
-        if any(names(placed) for item in items if (placed := readable(item, Assignments.decode)) is not None):
+        self._registration.adopted(recorded.epoch, revision)
+        seen, placed = self._registration.revision_floor, (stable, pending)
+        if any(names(held) for item in placed if (held := readable(item, Assignments.decode)) is not None):
             return Removal(RemovalVerdict.ASSIGNED)
-        readable(result.only(4), ZoneIntent.decode)
-        if result.revision < seen:
+        readable(intent, ZoneIntent.decode)
+        if revision < seen:
             log.error(
                 "the metastore went back in time, nothing is destroyed on its word",
                 key=keys.stable,
-                revision=result.revision,
+                revision=revision,
                 seen=seen,
             )
             return Removal(RemovalVerdict.STORE_IS_BEHIND)
         if peer_url is not None:
-            why = why_kept(peer_url, epoch, result.only(3), result.only(4))
+            why = why_kept(peer_url, epoch, configuration, intent)
             if why:
                 return Removal(RemovalVerdict.KEPT, why=why)
-        guards = tuple(
-            unchanged(key, item.mod_revision if item else 0)
-            for key, item in zip((keys.stable, keys.pending), items, strict=True)
-        )
-        trigger, limits = result.only(5), result.only(6)
+        guards = (as_read(keys.stable, stable), as_read(keys.pending, pending))
         return Removal(
             RemovalVerdict.MAY_GO,
             guards,

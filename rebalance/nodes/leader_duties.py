@@ -35,10 +35,10 @@ from rebalance.core.assignments.guarded_write import (
 from rebalance.core.keyspace.keys import PartitionId
 from rebalance.core.keyspace.readable import RecordNotReadableError, Unreadable, read, readable
 from rebalance.core.keyspace.records import Failing, MemberRole, Stage, rounded_size
-from rebalance.core.keyspace.txn import Get, Txn
+from rebalance.core.keyspace.txn import Txn
 from rebalance.core.moves.group_steps import stage_of
 from rebalance.hosting.background import Background, describe
-from rebalance.metastore.guarded_update import commit_decided
+from rebalance.metastore.guarded_update import commit_decided, read_together
 from rebalance.nodes.copy_attempts import CopyAttempts, CopyRules
 from rebalance.nodes.joiner_watch import JoinerWatch
 from rebalance.nodes.leader_decision import (
@@ -100,16 +100,15 @@ async def read_assignments(node: NodeContext, partition: PartitionId) -> tuple[O
     Raises KeysUnreadableError: a leader that cannot read one of them knows as little as if the metastore were
     silent."""
     keys = node.keyspace.partition(partition)
-    names = (keys.stable, keys.pending, keys.planned, keys.lock)
-    result = await node.metastore.commit(Txn((), tuple(Get(name) for name in names)))
-    stable, pending, planned, lock = map(result.only, range(len(names)))
+    names = keys.stable, keys.pending, keys.planned, keys.lock
+    (stable, pending, planned, lock), revision = await read_together(node.metastore, *names)
     observed = Observed(keys, stable, pending, planned, lock=lock)
     try:
         require_readable(observed)
         readable(lock, decode_lock)
     except RecordNotReadableError as error:
         raise KeysUnreadableError(Unreadable(error.key, error.reason)) from error
-    return observed, result.revision
+    return observed, revision
 
 
 class StrategyDuties:

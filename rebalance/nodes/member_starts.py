@@ -11,11 +11,10 @@ hand only; those of HIGH_AVAILABILITY do it by themselves. Notes of zones lie be
 from __future__ import annotations
 
 import asyncio
-import json
 from collections.abc import Callable, Sequence
 from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import structlog
 
@@ -25,8 +24,9 @@ from rebalance.core.causes.cause import Cause
 from rebalance.core.keyspace.keys import Keyspace, PartitionId
 from rebalance.core.keyspace.readable import Unreadable, read, unreadable_among
 from rebalance.core.keyspace.records import GroupRecord, KeptRecord
-from rebalance.core.keyspace.txn import Get, KeyValue, Txn
-from rebalance.hosting.private_files import replace_json
+from rebalance.core.keyspace.txn import KeyValue
+from rebalance.hosting.private_files import read_note, write_note
+from rebalance.metastore.guarded_update import read_together
 from rebalance.metastore.mirror import KeyspaceMirror
 from rebalance.metastore.unreadable_log import UnreadableLog
 from rebalance.nodes.node_context import NodeContext
@@ -35,7 +35,6 @@ from rebalance.ports.metastore import Metastore, MetastoreError
 
 log = structlog.get_logger(__name__)
 
-FORMAT = 1
 _NOTES_FILE = "zones.json"
 
 
@@ -46,9 +45,8 @@ class ZoneNotes:
 
     def __init__(self, data_dir: Path) -> None:
         self._path = data_dir / _NOTES_FILE
-        self.highest = NO_ZONE
-        self._lives: dict[str, str] = {}
-        self._read()
+        # The members that lie beside damaged notes are noted when the node begins.
+        self.highest, self._lives = read_note(self._path, _zones_in, (NO_ZONE, dict[str, str]()))
 
     def holds(self, zone_id: ZoneId) -> None:
         """Noted before anything of the zone is on the disk."""
@@ -81,23 +79,12 @@ class ZoneNotes:
         )
 
     def _write(self) -> None:
-        """A full disk, which takes no copy, ends no node."""
-        document = {"v": FORMAT, "highest": self.highest, "lives": self._lives}
-        try:
-            self._path.parent.mkdir(parents=True, exist_ok=True)
-            replace_json(self._path, document)
-        except OSError as error:
-            log.warning("zones are not noted", path=str(self._path), error=str(error))
+        write_note(self._path, highest=self.highest, lives=self._lives)
 
-    def _read(self) -> None:
-        """Read the notes; damaged ones say nothing, and the members that lie there are noted when the node
-        begins."""
-        try:
-            document = json.loads(self._path.read_text())
-            self.highest = ZoneId(int(document["highest"]))
-            self._lives = {str(name): str(life) for name, life in document.get("lives", {}).items()}
-        except (OSError, ValueError, KeyError, TypeError, AttributeError):
-            return
+
+def _zones_in(note: dict[str, Any]) -> tuple[ZoneId, dict[str, str]]:
+    lives = {str(name): str(life) for name, life in note.get("lives", {}).items()}
+    return ZoneId(int(note["highest"])), lives
 
 
 T = TypeVar("T")
@@ -116,7 +103,9 @@ class StrongZones:
         self.intents = KeyspaceMirror(metastore, keyspace.intents)
         """Intents of all zones; ``run`` keeps it current."""
         self.intents.listen(self._on_intents)
-        self._known = self._read()
+        self._known: frozenset[ZoneId] = read_note(
+            self._file, lambda note: frozenset(map(ZoneId, note["zones"])), frozenset()
+        )
         self._decoded: dict[ZoneId, tuple[KeyValue | None, ZoneIntent | None]] = {}
         self._is_noted = True
         self._listeners: list[Callable[[], None]] = []
@@ -149,29 +138,13 @@ class StrongZones:
                 strong.add(intent.zone.zone_id)
         known = frozenset(strong)
         if known != before or not self._is_noted:
-            self._is_noted = self._note(known)
+            # On a full disk members of zones that are not noted wait at the next start.
+            self._is_noted = write_note(self._file, zones=sorted(known))
         if known == before:
             return
         self._known = known
         for listener in self._listeners:
             listener()
-
-    def _note(self, known: frozenset[ZoneId]) -> bool:
-        try:
-            replace_json(self._file, {"v": FORMAT, "zones": sorted(known)})
-        except OSError as error:
-            # A full disk: members of zones that are not noted wait at the next start.
-            log.warning("zones are not noted", error=str(error))
-            return False
-        return True
-
-    def _read(self) -> frozenset[ZoneId]:
-        """Read the file; empty where it is missing or damaged."""
-        try:
-            document = json.loads(self._file.read_text())
-            return frozenset(map(ZoneId, document["zones"])) if document["v"] == FORMAT else frozenset()
-        except (OSError, ValueError, KeyError, TypeError):
-            return frozenset()
 
 
 @dataclass(eq=False)
@@ -217,13 +190,11 @@ class MemberStarts:
         """Return why it must not run: its group was given up while this node was away, or its copy is only
         kept, or of a lost zone. ``generation`` None: that of the member, for which keys that cannot be read say
         nothing."""
-        keys, kept = (
-            self.node.keyspace.partition(partition),
-            self.node.keyspace.kept(partition, self.node.name),
+        keyspace, keys = self.node.keyspace, self.node.keyspace.partition(partition)
+        names = keys.pending, keys.group, keyspace.kept(partition, self.node.name)
+        (pending, group, copy, intent), _ = await read_together(
+            self.node.metastore, *names, keyspace.intent(partition.zone_id)
         )
-        names = (keys.pending, keys.group, kept, self.node.keyspace.intent(partition.zone_id))
-        result = await self.node.metastore.commit(Txn((), tuple(map(Get, names))))
-        pending, group, copy, intent = (result.only(index) for index in range(4))
         if foreign := self.notes.why_foreign(partition, self._known(partition, intent, ZoneIntent.decode)):
             return foreign
         status = await self.node.host.status(partition)

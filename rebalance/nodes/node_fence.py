@@ -28,8 +28,9 @@ from rebalance.core.causes.cause import Cause
 from rebalance.core.keyspace.keys import Keyspace, PartitionId
 from rebalance.core.keyspace.readable import Unreadable, read
 from rebalance.core.keyspace.records import NodeRecord
-from rebalance.core.keyspace.txn import Compare, Get, KeyValue, Put, Txn, unchanged
+from rebalance.core.keyspace.txn import Compare, KeyValue, Put, Txn, as_read
 from rebalance.core.topology.fencing import SECOND, FenceRecord, FenceTime, fence_ms_of
+from rebalance.metastore.guarded_update import read_together
 from rebalance.metastore.unreadable_log import UnreadableLog
 from rebalance.ports.fence import MajorityProbe, MemberKiller, WatchLostError
 from rebalance.ports.metastore import Metastore, MetastoreError
@@ -278,9 +279,9 @@ class FencePublisher:
         """Return what the registration's transaction is to hold besides the node's own entry: of the limits as
         they are now. Nothing where the key cannot be read: a newer build has written it, and it stays. Raises
         MetastoreError."""
-        result = await self.metastore.commit(Txn((), (Get(self.keyspace.limits), Get(self._key))))
-        self.on_limits(result.only(0))
-        return self._draft(result.only(1), self._target_ms)
+        (limits, item), _ = await read_together(self.metastore, self.keyspace.limits, self._key)
+        self.on_limits(limits)
+        return self._draft(item, self._target_ms)
 
     def published(self, draft: FenceDraft) -> None:
         """The transaction with ``draft`` was done. An answer that comes after a later draft's says nothing of
@@ -315,14 +316,14 @@ class FencePublisher:
     async def _publish(self, fence_ms: int) -> bool:
         """Publish a fence; False where the node's entry or the key is not as it should be, or changed
         meanwhile."""
-        result = await self.metastore.commit(Txn((), (Get(self._node_key), Get(self._key))))
-        own = read(result.only(0), NodeRecord.decode)
-        if own is None or isinstance(own, Unreadable) or own.incarnation != self.incarnation:
+        (item, fence), _ = await read_together(self.metastore, self._node_key, self._key)
+        own = read(item, NodeRecord.decode)
+        if not isinstance(own, NodeRecord) or own.incarnation != self.incarnation:
             return False
-        draft, item = self._draft(result.only(1), fence_ms), result.only(0)
-        if not draft.puts or item is None:
+        draft = self._draft(fence, fence_ms)
+        if not draft.puts:
             return False
-        guards = (unchanged(self._node_key, item.mod_revision), *draft.guards)
+        guards = (as_read(self._node_key, item), *draft.guards)
         done = await self.metastore.commit(Txn(guards, draft.puts))
         if done.succeeded:
             self.published(draft)
@@ -332,12 +333,10 @@ class FencePublisher:
         """A shorter fence is in use from here on."""
         if fence_ms < self.fence.fence_ms:
             self.fence.keep_to(fence_ms)
-        before = read(item, FenceRecord.decode)
+        before = self._unreadable.read("fence", item, FenceRecord.decode)
         if isinstance(before, Unreadable):
-            self._unreadable.waits("fence", before)
             return FenceDraft(fence_ms)
-        self._unreadable.goes_on("fence")
         record = FenceRecord(self.incarnation, fence_ms, unknown=before.unknown if before else None)
-        guard = unchanged(self._key, item.mod_revision if item is not None else 0)
+        guard = as_read(self._key, item)
         self._drafts += 1
         return FenceDraft(fence_ms, self._drafts, (guard,), (Put(self._key, record.encode()),))

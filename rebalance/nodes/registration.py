@@ -13,7 +13,6 @@ that succeeded one soon after the other.
 from __future__ import annotations
 
 import asyncio
-import json
 import os
 from collections.abc import Callable
 from contextlib import suppress
@@ -30,9 +29,10 @@ from rebalance.core.keyspace.epoch import FIRST_EPOCH, EpochRecord, LostLife
 from rebalance.core.keyspace.keys import Keyspace
 from rebalance.core.keyspace.readable import RecordNotReadableError, Unreadable, read, readable
 from rebalance.core.keyspace.records import NodeRecord
-from rebalance.core.keyspace.txn import Delete, Get, KeyValue, Put, Txn, as_read, unchanged
+from rebalance.core.keyspace.txn import Delete, KeyValue, Put, Txn, as_read, unchanged
 from rebalance.hosting.directory_owner import ForeignDirectoryError
-from rebalance.hosting.private_files import replace_json
+from rebalance.hosting.private_files import read_note, write_note
+from rebalance.metastore.guarded_update import read_together
 from rebalance.metastore.unreadable_log import UnreadableLog
 from rebalance.nodes.node_context import NodeStart
 from rebalance.nodes.node_fence import FenceDraft, FencePublisher, NodeFence
@@ -81,15 +81,9 @@ class NodeFile:
 
     @classmethod
     def read(cls, path: Path) -> NodeFile:
-        try:
-            document = json.loads(path.read_text())
-            return cls(document["incarnation"], document["revision"], document.get("epoch", FIRST_EPOCH))
-        except (OSError, ValueError, KeyError):
-            return cls()
-
-    def write(self, path: Path) -> None:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        replace_json(path, {"v": 1, **asdict(self)})
+        return read_note(
+            path, lambda note: cls(note["incarnation"], note["revision"], note.get("epoch", FIRST_EPOCH)), cls()
+        )
 
 
 async def cause_of_removal(metastore: Metastore, keyspace: Keyspace, node: str, data_dir: Path) -> str:
@@ -262,15 +256,14 @@ class Registration:
         """Read this node's key. A metastore that has less than this node has seen of it went back in time,
         which ``epoch`` says from then on: nothing is written until it is adopted."""
         seen = LostLife(self.epoch, self.revision_floor, self._node.name)
-        result = await self.metastore.commit(Txn((), (Get(self._key), Get(self._epoch_key))))
-        item, epoch = result.only(0), result.only(1)
+        (item, epoch), revision = await read_together(self.metastore, self._key, self._epoch_key)
         record = read(epoch, EpochRecord.decode) or EpochRecord()
         if isinstance(record, Unreadable):
             return item
-        if (record.epoch, result.revision) < (seen.epoch, seen.revision):
+        if (record.epoch, revision) < (seen.epoch, seen.revision):
             told = record.told_by(seen)
             if told is not None:
-                log.error("the metastore went back in time", revision=result.revision, seen=seen.revision)
+                log.error("the metastore went back in time", revision=revision, seen=seen.revision)
                 guard = as_read(self._epoch_key, epoch)
                 await self.metastore.commit(Txn((guard,), (Put(self._epoch_key, told.encode()),)))
             self._is_behind = True
@@ -300,13 +293,8 @@ class Registration:
     def _save(self) -> None:
         """A disk that is full for now must not end the node: what it knows is saved later then."""
         current = NodeFile(self.incarnation, self.revision_floor, self.epoch)
-        if current != self._saved:
-            try:
-                current.write(self._path)
-            except OSError as error:
-                log.warning("node file not written", path=str(self._path), error=str(error))
-            else:
-                self._saved = current
+        if current != self._saved and write_note(self._path, **asdict(current)):
+            self._saved = current
 
     def _is_current(self, item: KeyValue) -> bool:
         """A metastore that went back has an entry from before, which lacks the latest zones."""

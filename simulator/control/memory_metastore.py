@@ -7,7 +7,6 @@ import operator
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterator
 from itertools import takewhile
-from typing import Any
 
 from sortedcontainers import SortedDict
 
@@ -15,12 +14,9 @@ from rebalance.core.keyspace.txn import (
     OPERATIONS_MAX,
     Compare,
     CompareOp,
-    CompareTarget,
     Delete,
-    DeletePrefix,
     DeleteRange,
     Get,
-    GetPrefix,
     KeyValue,
     Operation,
     Put,
@@ -40,13 +36,11 @@ from rebalance.ports.metastore import (
     WatchReset,
 )
 
-_HOLDS: dict[CompareOp, Callable[[Any, Any], bool]] = {
+_HOLDS: dict[CompareOp, Callable[[int, int], bool]] = {
     CompareOp.EQUAL: operator.eq,
-    CompareOp.NOT_EQUAL: operator.ne,
     CompareOp.LESS: operator.lt,
     CompareOp.GREATER: operator.gt,
 }
-"""The target of a comparison fixes the type of both sides."""
 
 
 HISTORY_REVISIONS = 1_000
@@ -224,13 +218,8 @@ class MemoryMetastore:
             case DeleteRange(start, end):
                 for key in tuple(self._items.irange(start, end, (True, False))):
                     self._delete(key, revision, events)
-            case DeletePrefix(prefix):
-                for item in tuple(self._below(prefix)):
-                    self._delete(item.key, revision, events)
             case Get(key):
                 return (self._items[key],) if key in self._items else ()
-            case GetPrefix(prefix):
-                return tuple(self._below(prefix))
             case Txn():
                 succeeded, responses = self._run(operation, revision, events)
                 return TxnResult(succeeded, 0, responses)
@@ -276,17 +265,7 @@ class MemoryMetastore:
 
 
 def _compares(compare: Compare, item: KeyValue | None) -> bool:
-    actual: int | bytes
-    match compare.target:
-        case CompareTarget.MOD_REVISION:
-            actual = item.mod_revision if item else 0
-        case CompareTarget.CREATE_REVISION:
-            actual = item.create_revision if item else 0
-        case CompareTarget.VALUE:
-            if item is None:
-                return False
-            actual = item.value
-    return _HOLDS[compare.op](actual, compare.operand)
+    return _HOLDS[compare.op](item.mod_revision if item else 0, compare.operand)
 
 
 def _puts(txn: Txn) -> Iterator[Put]:

@@ -17,7 +17,7 @@ import pytest
 
 from catalog.core.zone import STORE_ENGINE, ZoneId
 from rebalance.core.keyspace.keys import Keyspace, PartitionId
-from rebalance.core.keyspace.txn import DeletePrefix, Txn
+from rebalance.core.keyspace.txn import Txn, delete_below
 from rebalance.data.zone_router import ZoneRouter
 from rebalance.metastore.etcd import EtcdMetastore
 from rebalance.ports.groups import Route
@@ -184,7 +184,7 @@ async def killed(
     """As by an agent that lives: the heartbeat's key goes at once."""
     putter.stall_s = 0.0
     servers.kill("n2")
-    await metastore.commit(Txn((), (DeletePrefix(f"{keyspace.exchange_servers}n2/"),)))
+    await metastore.commit(Txn((), (delete_below(f"{keyspace.exchange_servers}n2/"),)))
     await until_members(writer, 3)
     await asyncio.sleep(10.0)
     print(f"a server is killed: longest put {1e3 * putter.stall_s:.0f} ms")

@@ -16,16 +16,15 @@ from rebalance.core.keyspace.txn import (
     OPERATIONS_MAX,
     Compare,
     CompareOp,
-    CompareTarget,
     Delete,
-    DeletePrefix,
     Get,
-    GetPrefix,
     Put,
     Txn,
     TxnResult,
     absent,
+    delete_below,
     not_written_below,
+    present,
     unchanged,
 )
 from rebalance.metastore.etcd import EtcdMetastore
@@ -79,26 +78,27 @@ async def test_guards_decide_and_leave_no_trace(store: Metastore, keyspace: Keys
 
 
 @pytest.mark.parametrize(
-    ("op", "operand", "holds"),
+    ("op", "ahead", "holds"),
     [
-        (CompareOp.EQUAL, b"5", True),
-        (CompareOp.NOT_EQUAL, b"5", False),
-        (CompareOp.LESS, b"6", True),
-        (CompareOp.GREATER, b"6", False),
+        (CompareOp.EQUAL, 0, True),
+        (CompareOp.EQUAL, 1, False),
+        (CompareOp.LESS, 1, True),
+        (CompareOp.GREATER, 0, False),
     ],
 )
-async def test_compares_values(
-    store: Metastore, keyspace: Keyspace, op: CompareOp, operand: bytes, holds: bool
+async def test_compares_revisions(
+    store: Metastore, keyspace: Keyspace, op: CompareOp, ahead: int, holds: bool
 ) -> None:
     key = f"{keyspace.prefix}a"
-    await put(store, key, b"5")
-    compare = Compare(key, CompareTarget.VALUE, op, operand)
+    revision = await put(store, key, b"5")
+    compare = Compare(key, op, revision + ahead)
     assert (await store.commit(Txn((compare,), ()))).succeeded is holds
 
 
-async def test_value_of_an_absent_key_equals_nothing(store: Metastore, keyspace: Keyspace) -> None:
-    compare = Compare(f"{keyspace.prefix}a", CompareTarget.VALUE, CompareOp.NOT_EQUAL, b"x")
-    assert not (await store.commit(Txn((compare,), ()))).succeeded
+async def test_an_absent_key_is_before_any_revision(store: Metastore, keyspace: Keyspace) -> None:
+    key = f"{keyspace.prefix}a"
+    assert (await store.commit(Txn((absent(key), Compare(key, CompareOp.LESS, 1)), ()))).succeeded
+    assert not (await store.commit(Txn((present(key),), ()))).succeeded
 
 
 async def test_a_compare_below_a_prefix_holds_for_every_key(store: Metastore, keyspace: Keyspace) -> None:
@@ -110,7 +110,7 @@ async def test_a_compare_below_a_prefix_holds_for_every_key(store: Metastore, ke
         return (await store.commit(Txn((compare,), ()))).succeeded
 
     assert await holds(not_written_below(below, read))
-    assert not await holds(Compare(below, CompareTarget.VALUE, CompareOp.NOT_EQUAL, b"x", below=True))
+    assert not await holds(Compare(below, CompareOp.GREATER, 0, below=True)), "there is none"
     first = await put(store, f"{below}a", b"1")
     assert not await holds(not_written_below(below, read))
     assert await holds(not_written_below(below, first))
@@ -120,9 +120,10 @@ async def test_a_compare_below_a_prefix_holds_for_every_key(store: Metastore, ke
     second = await put(store, f"{below}b", b"2")
     assert not await holds(not_written_below(below, first))
     assert await holds(not_written_below(below, second))
-    assert not await holds(Compare(below, CompareTarget.VALUE, CompareOp.EQUAL, b"1", below=True)), "b is 2"
-    created = Compare(below, CompareTarget.CREATE_REVISION, CompareOp.GREATER, first, below=True)
-    assert not await holds(created), "a was created at this revision"
+    assert not await holds(Compare(below, CompareOp.EQUAL, second, below=True)), "a was written before"
+    assert not await holds(Compare(below, CompareOp.GREATER, first, below=True)), (
+        "a was written at this revision"
+    )
     await store.commit(Txn((), (Delete(f"{below}b"),)))
     assert await holds(not_written_below(below, first)), "a deletion is not seen"
 
@@ -133,15 +134,14 @@ async def test_nested_transactions_succeed_and_fail_on_their_own(store: Metastor
     a, b = f"{keyspace.prefix}a", f"{keyspace.prefix}b"
     await put(store, a, b"old")
     inner = tuple(Txn((absent(key),), (Put(key, b"new"),), (Get(key),)) for key in (a, b))
-    result = await store.commit(Txn((), (*inner, GetPrefix(keyspace.prefix))))
-    first, second, listed = result.responses
+    result = await store.commit(Txn((), (*inner, Get(a), Get(b))))
+    first, second, *_ = result.responses
     assert isinstance(first, TxnResult)
     assert isinstance(second, TxnResult)
     assert (first.succeeded, second.succeeded) == (False, True)
     assert isinstance(first.responses[0], tuple)
     assert first.responses[0][0].value == b"old"
-    assert isinstance(listed, tuple)
-    assert [item.value for item in listed] == [b"old", b"new"]
+    assert [item and item.value for item in map(result.only, (2, 3))] == [b"old", b"new"]
     assert second.revision == result.revision
 
 
@@ -157,7 +157,7 @@ async def test_range_is_one_revision_in_key_order(store: Metastore, keyspace: Ke
         await put(store, f"{keyspace.prefix}{name}", name.encode())
     snapshot = await store.range(keyspace.prefix)
     assert [item.value for item in snapshot.items] == [b"a", b"b", b"c"]
-    await store.commit(Txn((), (DeletePrefix(keyspace.prefix),)))
+    await store.commit(Txn((), (delete_below(keyspace.prefix),)))
     assert (await store.range(keyspace.prefix)).items == ()
 
 

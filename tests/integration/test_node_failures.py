@@ -14,7 +14,7 @@ import pytest
 from catalog.core.zone import ZoneId
 from rebalance.core.admission.move_admission import Limits
 from rebalance.core.keyspace.keys import Keyspace, PartitionId
-from rebalance.core.keyspace.txn import DeletePrefix, Txn
+from rebalance.core.keyspace.txn import Txn, delete_below
 from tests.fixtures.api_server import ApiServer, serving
 from tests.fixtures.etcd_server import Etcd
 from tests.fixtures.frozen_members import IMPATIENT, frozen_member, with_a_member_that_freezes
@@ -114,7 +114,7 @@ async def test_failures_are_shown_with_code_and_cause(client: httpx.AsyncClient,
     finally:
         member.resume()
     zone = cluster.keyspace.zone_partitions(zone_id)
-    await cluster.metastore.commit(Txn((), (DeletePrefix(zone),)))
+    await cluster.metastore.commit(Txn((), (delete_below(zone),)))
     key = cluster.keyspace.failures_of("a1")
     async with asyncio.timeout(SHOWN_S):
         while await cluster.metastore.get(key) is not None:

@@ -16,7 +16,7 @@ from rebalance.core.admission.move_admission import Limits
 from rebalance.core.assignments.guarded_write import encode_trigger
 from rebalance.core.keyspace.keys import PartitionId
 from rebalance.core.keyspace.records import KeptRecord
-from rebalance.core.keyspace.txn import DeletePrefix, Txn
+from rebalance.core.keyspace.txn import Txn, delete_below
 from rebalance.core.operations.operation import Operation, OperationKind
 from rebalance.ports.groups import MemberLife
 from tests.fixtures.node_cluster import NodeCluster, node_cluster, writing
@@ -131,7 +131,7 @@ async def test_a_drop_deletes_what_was_kept(cluster: NodeCluster) -> None:
     """VOL-094: the controller removes all keys of the zone's partitions, and nodes all that they hold."""
     await moved(cluster, "n1", "n3")
     await cluster.until(lambda: is_kept(cluster, "n2"))
-    dropped = DeletePrefix(cluster.keyspace.zone_partitions(P0.zone_id))
+    dropped = delete_below(cluster.keyspace.zone_partitions(P0.zone_id))
     await cluster.metastore.commit(Txn((), (dropped,)))
     await cluster.until(lambda: not any(P0 in node.host.partitions() for node in cluster.nodes.values()))
     assert not wal(cluster, "n2").exists()

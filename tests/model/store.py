@@ -14,7 +14,7 @@ from rebalance.core.assignments.assignment import Assignments
 from rebalance.core.assignments.change_lock import PendingLock, decode_lock, encode_lock
 from rebalance.core.assignments.guarded_write import Decision, Observed, Outcome, decode_trigger, encode_trigger
 from rebalance.core.keyspace.keys import Keyspace, PartitionId
-from rebalance.core.keyspace.txn import Compare, CompareOp, CompareTarget, Delete, KeyValue, Put
+from rebalance.core.keyspace.txn import Compare, CompareOp, Delete, KeyValue, Put
 from rebalance.core.moves.joiners import joiners_of
 
 KEYS = Keyspace().partition(PartitionId(ZoneId(1), 0))
@@ -102,9 +102,7 @@ def write_of(decision: Decision) -> Write | None:
 
 
 def _operand(guard: Compare) -> int:
-    assert guard.target is CompareTarget.MOD_REVISION
     assert guard.op is CompareOp.EQUAL
-    assert isinstance(guard.operand, int)
     return guard.operand
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ from rebalance.core.keyspace.epoch import EpochRecord, LostLife
 from rebalance.core.keyspace.keys import Keyspace
 from rebalance.core.keyspace.records import ConfigurationRecord, ConfiguredMember, MemberRole, NodeRecord, Stage
 from rebalance.core.keyspace.txn import Delete, KeyValue, Put, Txn
+from rebalance.hosting.private_files import write_note
 from rebalance.metastore.mirror import KeyspaceMirror
 from rebalance.nodes.kept_copies import why_kept
 from rebalance.nodes.member_starts import ZoneNotes
@@ -121,7 +123,7 @@ async def test_a_node_tells_that_the_metastore_went_back(
     tmp_path: Path, known: int, now: EpochRecord | None, revision: int, lost: LostLife | None
 ) -> None:
     """By what its own file knows, with the first thing that it asks; the store that went back holds it."""
-    NodeFile("before", 60, known).write(tmp_path / "node.json")
+    write_note(tmp_path / "node.json", **asdict(NodeFile("before", 60, known)))
     store = await store_at(revision, now)
     node = Registration(store, KEYSPACE, NodeStart(Node("n1"), tmp_path))
     await node.register()

@@ -26,39 +26,31 @@ class KeyValue:
     lease: int = 0
 
 
-class CompareTarget(Enum):
-    MOD_REVISION = "mod_revision"
-    CREATE_REVISION = "create_revision"
-    VALUE = "value"
-
-
 class CompareOp(Enum):
     EQUAL = "="
-    NOT_EQUAL = "!="
     LESS = "<"
     GREATER = ">"
 
 
 @dataclass(frozen=True, slots=True)
 class Compare:
-    """``below``: ``key`` is a prefix, and every key below it is compared; where there is none, it is as with an
-    absent key."""
+    """Comparison of the revision at which ``key`` was written last. ``below``: ``key`` is a prefix, and every
+    key below it is compared; where there is none, it is as with an absent key."""
 
     key: str
-    target: CompareTarget
     op: CompareOp
-    operand: int | bytes
+    operand: int
     below: bool = False
 
 
 def unchanged(key: str, mod_revision: int) -> Compare:
     """Guard: the key was not written since it was read at ``mod_revision`` (0: it is still absent)."""
-    return Compare(key, CompareTarget.MOD_REVISION, CompareOp.EQUAL, mod_revision)
+    return Compare(key, CompareOp.EQUAL, mod_revision)
 
 
 def not_written_below(prefix: str, read_revision: int) -> Compare:
     """Guard: no key below ``prefix`` was put after ``read_revision``. It does not see that one was deleted."""
-    return Compare(prefix, CompareTarget.MOD_REVISION, CompareOp.LESS, read_revision + 1, below=True)
+    return Compare(prefix, CompareOp.LESS, read_revision + 1, below=True)
 
 
 def as_read(key: str, item: KeyValue | None) -> Compare:
@@ -72,22 +64,17 @@ def absent(key: str) -> Compare:
 
 def present(key: str) -> Compare:
     """Guard: the key exists."""
-    return Compare(key, CompareTarget.CREATE_REVISION, CompareOp.GREATER, 0)
+    return not_before(key, 1)
 
 
 def not_before(key: str, mod_revision: int) -> Compare:
     """Guard: the key exists, and was not written last before that revision."""
-    return Compare(key, CompareTarget.MOD_REVISION, CompareOp.GREATER, max(mod_revision - 1, 0))
+    return Compare(key, CompareOp.GREATER, max(mod_revision - 1, 0))
 
 
 @dataclass(frozen=True, slots=True)
 class Get:
     key: str
-
-
-@dataclass(frozen=True, slots=True)
-class GetPrefix:
-    prefix: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,9 +97,9 @@ class DeleteRange:
     end: str
 
 
-@dataclass(frozen=True, slots=True)
-class DeletePrefix:
-    prefix: str
+def delete_below(prefix: str) -> DeleteRange:
+    """Delete all keys that begin with ``prefix``."""
+    return DeleteRange(prefix, prefix[:-1] + chr(ord(prefix[-1]) + 1))
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +111,7 @@ class Txn:
     failure: tuple[Operation, ...] = ()
 
 
-Operation = Get | GetPrefix | Put | Delete | DeleteRange | DeletePrefix | Txn
+Operation = Get | Put | Delete | DeleteRange | Txn
 
 
 @dataclass(frozen=True, slots=True)

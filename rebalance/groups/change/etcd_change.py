@@ -165,6 +165,7 @@ class EtcdChange:
         self._status: EtcdStatus | None = None
         self._waiting_for: Step | Blocked | None = None
         self._waiting_since = 0.0
+        self._lacks = FailureCode.TIMED_OUT, ""
         self._entries: tuple[EtcdMemberEntry, ...] = ()
 
     async def advance(self, given: StepInput) -> GroupEvent:
@@ -445,6 +446,7 @@ class EtcdChange:
     def _pause(self, step: Step | Blocked, code: FailureCode, peer_url: str) -> Paused:
         """A short one; the attempt ends when the same step has waited for the whole catch-up time."""
         now = asyncio.get_running_loop().time()
+        self._lacks = code, peer_url
         if self._waiting_for != step:
             self._waiting_for, self._waiting_since = step, now
         waited_s = now - self._waiting_since
@@ -462,16 +464,12 @@ class EtcdChange:
         """Obstacle that the attempt waits for at the moment, for the published reason; None: it does not
         wait."""
         match self._waiting_for:
-            case WaitStart(peer_url):
-                return ReconfigurationFailure(FailureCode.MEMBER_NOT_STARTED, "", peer_url)
             case Promote(peer_url):
                 return ReconfigurationFailure(FailureCode.CATCHING_UP, "", peer_url)
-            case WaitMajority(down):
-                return ReconfigurationFailure(FailureCode.NO_MAJORITY, "", down[0] if down else "")
-            case WaitMirror(peer_url):
-                return ReconfigurationFailure(FailureCode.MIRROR_NOT_RUNNING, "", peer_url)
             case Blocked() as blocked:
                 return blocked.failure
             case AddLearner() | MoveLeader() | Remove():
                 return ReconfigurationFailure(FailureCode.METASTORE_SILENT, "")
+            case WaitStart() | WaitMajority() | WaitMirror():
+                return ReconfigurationFailure(self._lacks[0], "", self._lacks[1])
         return None

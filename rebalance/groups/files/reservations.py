@@ -23,6 +23,7 @@ from rebalance.core.causes.cause import Cause
 from rebalance.core.keyspace.keys import PartitionId
 from rebalance.hosting.directory_owner import name_as
 from rebalance.hosting.free_ports import is_free
+from rebalance.hosting.private_files import replace_privately
 from rebalance.ports.groups import DataDirectoryInUseError, MemberEndpoints, NoPlaceError
 
 
@@ -306,12 +307,8 @@ class Reservations:
         directory = self.directory(partition)
         directory.mkdir(parents=True, exist_ok=True)
         name_as(directory, self._data_dir)
-        draft = directory / f"{_FILE}.draft"
-        with draft.open("w") as stream:
-            json.dump({"v": RESERVATION_FORMAT, **asdict(held)}, stream)
-            stream.flush()
-            os.fsync(stream.fileno())
-        draft.replace(directory / _FILE)
+        content = json.dumps({"v": RESERVATION_FORMAT, **asdict(held)}).encode()
+        replace_privately(directory / _FILE, content)
         self._held[partition] = held
 
 

@@ -14,11 +14,13 @@ import ssl
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 from contextlib import suppress
-from urllib.parse import urlsplit
+
+import httpx
 
 from rebalance.core.causes.cause import Cause, cause_of
 from rebalance.core.keyspace.keys import PartitionId
 from rebalance.hosting.tls import TlsFiles
+from rebalance.hosting.tls_handshakes import closed_handshakes
 from rebalance.ports.groups import GroupHost, MemberStatus
 from rebalance.ports.metric_rows import Measures, Metric
 
@@ -66,7 +68,6 @@ PERIOD_S = 60.0
 IDLE_S = 5.0
 """A node without members looks so often whether it has got one."""
 ANSWER_S = 5.0
-ANSWER_BYTES_MAX = 4 << 20
 LINES: Mapping[bytes, Metric] = {
     b"etcd_disk_wal_fsync_duration_seconds_count": Metric.NODE_FSYNCS,
     b"etcd_disk_wal_fsync_duration_seconds_sum": Metric.NODE_FSYNC_SECONDS,
@@ -119,7 +120,7 @@ class MemberScrape:
             for partition in partitions:
                 endpoints = self._members.endpoints(partition)
                 if endpoints is not None:
-                    with suppress(OSError, TimeoutError):
+                    with suppress(httpx.HTTPError, TimeoutError):
                         self._totals.note(partition, await metrics_of(endpoints.client_url, context))
                 await asyncio.sleep(period_s / len(partitions))
             if not partitions:
@@ -127,23 +128,8 @@ class MemberScrape:
 
 
 async def metrics_of(client_url: str, context: ssl.SSLContext | None) -> bytes:
-    """A member's own metrics. Raises OSError and TimeoutError."""
-    address = urlsplit(client_url)
-    is_secure = address.scheme == "https"
-    async with asyncio.timeout(ANSWER_S):
-        reader, writer = await asyncio.open_connection(
-            address.hostname, address.port, ssl=context if is_secure else None
-        )
-        try:
-            writer.write(b"GET /metrics HTTP/1.0\r\nHost: %s\r\n\r\n" % address.netloc.encode())
-            answer = bytearray()
-            while (part := await reader.read(1 << 16)) and len(answer) < ANSWER_BYTES_MAX:
-                answer += part
-        finally:
-            writer.close()
-            with suppress(OSError):
-                await writer.wait_closed()
-    head, _, text = bytes(answer).partition(b"\r\n\r\n")
-    if b" 200 " not in head.partition(b"\r\n")[0]:
-        raise OSError(f"{client_url} does not tell its metrics")
-    return text
+    """A member's own metrics. Raises httpx.HTTPError and TimeoutError."""
+    # The environment's proxies are for the outside.
+    async with asyncio.timeout(ANSWER_S), httpx.AsyncClient(trust_env=False, verify=context or False) as http:
+        answer = await http.get(f"{client_url}/metrics", extensions=closed_handshakes())
+        return answer.raise_for_status().content

@@ -18,12 +18,13 @@ from rebalance.core.keyspace.readable import read, readable
 from rebalance.core.keyspace.txn import (
     Compare,
     Delete,
-    DeletePrefix,
+    DeleteRange,
     KeyValue,
     Put,
     Txn,
     absent,
     as_read,
+    delete_below,
     not_before,
     present,
 )
@@ -250,14 +251,14 @@ class StoreRing:
                 break
             version = cluster.version_after(Trigger.NODE_LEFT)
             event = DiscoveryEvent(version, Trigger.NODE_LEFT, self._name, self.order)
-            own_suspicions = DeletePrefix(self._keyspace.suspicion(self._name, ""))
+            own_suspicions = delete_below(self._keyspace.suspicion(self._name, ""))
             # An eviction that is left behind would keep its next incarnation out.
             eviction = Delete(self._keyspace.eviction(self._name))
             if await self._append(event, Delete(key), eviction, own_suspicions):
                 return
         await self._metastore.commit(Txn((), (Delete(key),)))
 
-    async def _append(self, event: DiscoveryEvent, *besides: Delete | DeletePrefix) -> bool:
+    async def _append(self, event: DiscoveryEvent, *besides: Delete | DeleteRange) -> bool:
         """Append after the last event of ``state``; False if another event came first."""
         number = self.state.number + 1
         key = self._keyspace.exchange_event(number)

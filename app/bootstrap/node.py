@@ -32,7 +32,7 @@ from rebalance.hosting.background import Work
 from rebalance.hosting.directory_owner import node_directories
 from rebalance.hosting.etcd_binary import EtcdBinary, choose, dotted
 from rebalance.hosting.watchdog import Watchdog, boottime_ns
-from rebalance.metastore.held_start import HeldStart
+from rebalance.metastore.held_start import hold_start
 from rebalance.metastore.level_gate import within_level
 from rebalance.metastore.majority import EtcdMajority
 from rebalance.metastore.own_directory import OwnDirectory
@@ -131,9 +131,9 @@ async def run_node(settings: Settings) -> None:
         metastore, keyspace = frame.metastore, frame.keyspace
         settings.data_dir.mkdir(parents=True, exist_ok=True)
         directory = OwnDirectory(node.name, lambda: node_directories(settings.data_dir), metastore, keyspace)
-        held = HeldStart(metastore, keyspace, node.name, entry_of(ProcessRole.NODE, ""))
+        entry = entry_of(ProcessRole.NODE, "")
         removal = partial(cause_of_removal, metastore, keyspace, node.name, settings.data_dir)
-        await held.until_free(directory.why_foreign, removal)
+        await hold_start(metastore, keyspace, node.name, entry, directory.why_foreign, removal)
         etcd = choose(settings.data_dir, settings.etcd)
         start = NodeStart(node, settings.data_dir, settings.node_lease_s, etcd=dotted(etcd.version))
         hosts = await _open_hosts(frame, node, etcd)

@@ -20,7 +20,7 @@ from rebalance.core.keyspace.readable import RecordNotReadableError
 from rebalance.core.keyspace.records import ProcessRole, store_name
 from rebalance.hosting.background import Background, kept
 from rebalance.hosting.tls import loaded
-from rebalance.metastore.held_start import HeldStart
+from rebalance.metastore.held_start import hold_start
 from rebalance.metastore.level_gate import within_level
 from rebalance.metastore.mirror import KeyspaceMirror
 from rebalance.metastore.own_directory import OwnDirectory
@@ -86,8 +86,8 @@ async def run_store(
         metastore, keyspace = open_metastore(settings, stack), Keyspace(settings.metastore_prefix)
         store = settings.data_dir / STORE_DIRECTORY
         name, entry = store_name(node.name), entry_of(ProcessRole.NODE, "")
-        held = HeldStart(metastore, keyspace, name, entry)
-        await held.until_free(StoreObstacles(node.name, store, metastore, keyspace).why)
+        obstacles = StoreObstacles(node.name, store, metastore, keyspace)
+        await hold_start(metastore, keyspace, name, entry, obstacles.why)
         levels = KeyspaceMirror(metastore, keyspace.log_levels)
         LogLevelFollower(levels, keyspace, set_levels)
         await stack.enter_async_context(kept(Background(), "log levels", levels.run))

@@ -41,7 +41,7 @@ from rebalance.controllers.clock import WallClock
 from rebalance.controllers.ring_mirror import RingReader
 from rebalance.core.admission.move_admission import Limits
 from rebalance.core.assignments.assignment import Assignments
-from rebalance.core.assignments.change_lock import decode_lock
+from rebalance.core.assignments.change_lock import PendingLock
 from rebalance.core.assignments.guarded_write import decode_trigger
 from rebalance.core.assignments.target import (
     INDEX_BYTES,
@@ -383,7 +383,7 @@ class KeyspaceViews:
         stable = reads.record(get(keys.stable), Assignments.decode)
         pending = reads.record(get(keys.pending), Assignments.decode)
         planned = reads.record(get(keys.planned), Assignments.decode)
-        reads.record(get(keys.lock), decode_lock)
+        reads.record(get(keys.lock), PendingLock.decode)
         group = reads.record(get(keys.group), GroupRecord.decode)
         is_opened = self.ownership.has(partition.zone_id)
         members = {} if is_opened else self._members_of_group(partition, reads)

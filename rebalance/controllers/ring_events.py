@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 
 import structlog
 
+from catalog.core.zone import ZoneId
 from rebalance.controllers.clock import Clock
 from rebalance.controllers.ring_mirror import RingReader
 from rebalance.core.keyspace.epoch import EpochRecord, first_major
@@ -204,6 +205,20 @@ class RingEvents:
         return result.revision if result.succeeded else 0
 
 
+async def compacted_targets(
+    metastore: MetastoreHistory, keyspace: Keyspace, ring: RingReader
+) -> list[tuple[ZoneId, int]]:
+    """Zones whose lists, which a server reads when it joins, are compacted by now, with the revision of the
+    lists. Raises MetastoreError."""
+    gone = []
+    for zone_id, spec in ring.state.cluster.zones.items():
+        try:
+            await metastore.range_at(keyspace.intent(zone_id), spec.targets)
+        except HistoryGoneError:
+            gone.append((zone_id, spec.targets))
+    return gone
+
+
 LOOK_S = 0.25
 RETRY_S = 1.0
 SEEN_S = 5.0
@@ -241,8 +256,10 @@ class RingStandby:
             epoch = self.mirror.get(self.keyspace.epoch)
             if action is None or (readable(epoch, EpochRecord.decode) or EpochRecord()).halted:
                 return LOOK_S
-            if isinstance(action, JoinServer) and await self._are_targets_gone():
-                return RETRY_S
+            if isinstance(action, JoinServer):
+                # A controller sets the lists anew that a server reads when it joins.
+                if await compacted_targets(self.metastore, self.keyspace, self.ring):
+                    return RETRY_S
             revision = await self._events.act(action, as_read(self.keyspace.epoch, epoch))
             if revision:
                 log.warning("the ring is kept without a controller", action=repr(action))
@@ -251,13 +268,3 @@ class RingStandby:
             log.info("the ring is not kept", error=str(error))
             return RETRY_S
         return LOOK_S
-
-    async def _are_targets_gone(self) -> bool:
-        """Check that lists that a server reads when it joins are compacted by now: a controller sets them
-        anew."""
-        for zone_id, spec in self.ring.state.cluster.zones.items():
-            try:
-                await self.metastore.range_at(self.keyspace.intent(zone_id), spec.targets)
-            except HistoryGoneError:
-                return True
-        return False

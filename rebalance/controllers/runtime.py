@@ -35,13 +35,13 @@ from rebalance.core.keyspace.epoch import EpochRecord, level_in
 from rebalance.core.keyspace.keys import Keyspace
 from rebalance.core.keyspace.readable import RecordNotReadableError, Unreadable, read
 from rebalance.core.keyspace.records import EngineRecord, WaitingZone
-from rebalance.core.keyspace.txn import Compare, Put, Txn, as_read
+from rebalance.core.keyspace.txn import Compare, as_read
 from rebalance.core.moves.move_status import StoreOwners
 from rebalance.core.topology.node_presence import HoldRule, member_limits
 from rebalance.hosting.background import Background, Work
 from rebalance.hosting.keyed_queue import KeyedQueue
 from rebalance.metastore.mirror import KeyspaceMirror, names_below
-from rebalance.metastore.registered_process import TroubleReport
+from rebalance.metastore.registered_process import LeasedReport, TroubleReport
 from rebalance.metastore.unreadable_log import UnreadableLog
 from rebalance.ports.groups import ServingProbe
 from rebalance.ports.metastore import Metastore, MetastoreError, MetastoreHistory
@@ -306,10 +306,10 @@ class ControllerRuntime:
         if self._admission.limits.one_operation:
             self._admission.look_again()
 
-    async def _keep_operations(self) -> None:
-        """Keep operations, unless catalog and metastore do not agree."""
+    async def _once_open(self, work: Work) -> None:
+        """Do the work, once catalog and metastore agree."""
         await self._open.wait()
-        await self._operations.run()
+        await work()
 
     def _owners(self, zone_id: ZoneId, partition: int) -> StoreOwners | None:
         return self._store.owners(zone_id, partition) if self._store is not None else None
@@ -340,7 +340,7 @@ class ControllerRuntime:
         works: dict[str, Work] = {
             "leader: zones": self._work,
             "leader: admission": self._admission.run,
-            "leader: operations": self._keep_operations,
+            "leader: operations": lambda: self._once_open(self._operations.run),
             "leader: topology": lambda: self._topology.run(self._enqueue_all, self._settle_due),
             "leader: due zones": lambda: self._due.run(self._on_due),
             "leader: due joiners": lambda: self._joiners.due.run(self._ask_due),
@@ -355,7 +355,7 @@ class ControllerRuntime:
             works["leader: store servers"] = self._store.run
         if self._maps is not None:
             maps = self._maps
-            works["leader: partition maps"] = lambda: self._publish_maps(maps)
+            works["leader: partition maps"] = lambda: self._once_open(maps.run)
         await self._keep_all(works)
 
     async def _work(self) -> None:
@@ -406,8 +406,7 @@ class ControllerRuntime:
             self._queue.add(zone_id)
 
     async def _ask_due(self, zone_id: ZoneId) -> None:
-        await self._open.wait()
-        await self._joiners.look(zone_id)
+        await self._once_open(lambda: self._joiners.look(zone_id))
 
     async def _resync(self) -> None:
         """A safety net: watches are hints. Cheap for zones that are done (one read each)."""
@@ -435,26 +434,13 @@ class ControllerRuntime:
             self._background.defect("a zone's data nodes", error, zone=zone_id)
         self._queue.add(zone_id)
 
-    async def _publish_maps(self, maps: PartitionMapKeeper) -> None:
-        """Publish maps, unless catalog and metastore do not agree."""
-        await self._open.wait()
-        await maps.run()
-
     async def _publish_state(self) -> None:
-        """Spark's state, and what has waited for long, for every server's /readyz, under the leader's lease."""
-        published = b""
-        while True:
-            value, lease = self._state(), self._leadership.lease
-            if value != published and lease is not None:
-                try:
-                    await self._metastore.commit(Txn((), (Put(self._keyspace.engine_status, value, lease),)))
-                    published = value
-                except MetastoreError as error:
-                    log.info("state not published", error=str(error))
-            await asyncio.sleep(ENGINE_POLL_S)
+        key, lease = self._keyspace.engine_status, lambda: self._leadership.lease
+        await LeasedReport(self._metastore, key, lease, self._state).run(ENGINE_POLL_S)
 
     def _state(self) -> bytes:
-        """Differs only when something has happened: it is written then."""
+        """Spark's state, and what has waited for long, for every server's /readyz. Differs only when something
+        has happened: it is written then."""
         status = self._engine.status()
         waiting = self._longest_wait()
         return EngineRecord(status.state.value, status.message, status.driver_pid, waiting).encode()

@@ -18,13 +18,13 @@ import structlog
 from catalog.core.zone import DEFAULT_LOSS_POLICY, STORE_ENGINE, Zone, ZoneId, ZoneIntent, zone_engine
 from rebalance.controllers.clock import Clock, sleep_unless
 from rebalance.controllers.partitions import ASSIGNMENT_FIELDS, PARTITIONS_PER_REQUEST
-from rebalance.controllers.ring_events import DEFAULT_RULES, RingEvents, RingRules
+from rebalance.controllers.ring_events import DEFAULT_RULES, RingEvents, RingRules, compacted_targets
 from rebalance.controllers.ring_mirror import RingReader
+from rebalance.controllers.topology import live_nodes
 from rebalance.core.admission.limit_options import JOINER_S
 from rebalance.core.assignments.guarded_write import Observed, Outcome
 from rebalance.core.keyspace.keys import Keyspace, PartitionId
 from rebalance.core.keyspace.readable import RecordNotReadableError, Unreadable, read
-from rebalance.core.keyspace.records import NodeRecord
 from rebalance.core.keyspace.txn import Compare, KeyValue, Txn
 from rebalance.core.moves.move_status import StoreOwners
 from rebalance.exchange.core.exchange_messages import Lists
@@ -76,11 +76,7 @@ class StoreZones:
 
     def look(self, opened: Collection[ZoneId]) -> None:
         """Read intents and nodes again. ``opened``: zones of the ring."""
-        nodes = tuple(
-            record.node
-            for item in self._nodes.below(self.keyspace.nodes)
-            if not isinstance(record := read(item, NodeRecord.decode), Unreadable)
-        )
+        nodes = live_nodes(self._nodes, self.keyspace)
         zones: dict[ZoneId, Zone] = {}
         dropped: set[ZoneId] = set()
         for item in self._intents.below(self.keyspace.intents):
@@ -349,12 +345,9 @@ class StoreControl:
         """Check that lists that a server reads when it joins are compacted by now: then they are set anew, as
         of a revision of now."""
         gone = False
-        for zone_id, spec in self._ring.state.cluster.zones.items():
-            try:
-                await self.metastore.range_at(self.keyspace.intent(zone_id), spec.targets)
-            except HistoryGoneError:
-                self._targets[zone_id] = spec.targets, None
-                gone = await self._zones.refresh(zone_id) or gone
+        for zone_id, targets in await compacted_targets(self.metastore, self.keyspace, self._ring):
+            self._targets[zone_id] = targets, None
+            gone = await self._zones.refresh(zone_id) or gone
         return gone
 
     # Moves

@@ -94,10 +94,12 @@ class ZoneReading:
         configuration = self.keys.get(seen.keys.configuration)
         processed = readable(seen.trigger, decode_trigger) or 0
         return PartitionView(
-            target=self._target_of(partition),
-            stable=_assignments(seen.stable),
-            pending=_assignments(seen.pending),
-            planned=_assignments(seen.planned),
+            target=self.target.assignments_of(self.rows[partition.partition])
+            if self.target is not None
+            else None,
+            stable=readable(seen.stable, Assignments.decode),
+            pending=readable(seen.pending, Assignments.decode),
+            planned=readable(seen.planned, Assignments.decode),
             processed=self.pointer is not None and processed >= self.pointer.event_revision,
             members={
                 node: readable(item, MemberRecord.decode)
@@ -117,9 +119,6 @@ class ZoneReading:
             record = read(self.nodes.get(node), NodeRecord.decode)
             known = self._versions[node] = record.etcd if isinstance(record, NodeRecord) else ""
         return known
-
-    def _target_of(self, partition: PartitionId) -> Assignments | None:
-        return self.target.assignments_of(self.rows[partition.partition]) if self.target is not None else None
 
     def why_not_idle(self, numbers: Iterable[int]) -> str:
         """Return what of the zone is not carried out yet; empty: its partitions know the newest target."""
@@ -208,7 +207,3 @@ class ZoneReader:
                 message = "its newest target was replaced just now"
                 raise RefusedError(ErrorKind.CLUSTER_NOT_IDLE, message) from error
         return reading
-
-
-def _assignments(item: KeyValue | None) -> Assignments | None:
-    return readable(item, Assignments.decode)

@@ -167,7 +167,9 @@ class MirrorFollower:
                 await self._follow(store, await self._next_source())
         finally:
             self._following = ""
-            await self._close_store()
+            opened, self._store = self._store, None
+            if opened is not None:
+                await opened.close()
 
     def _has_copy(self) -> bool:
         held = self.reservations.get(self.partition)
@@ -315,11 +317,6 @@ class MirrorFollower:
         store, now = self._store, asyncio.get_running_loop().time()
         if store is not None and now >= self._leases_due:
             self._leases_due = now + await store.keep_leases()
-
-    async def _close_store(self) -> None:
-        store, self._store = self._store, None
-        if store is not None:
-            await store.close()
 
     def _ended(self) -> str:
         """Error that ended the mirror's task unexpectedly; the next ``start`` goes on. Empty as long as it

@@ -181,10 +181,7 @@ class EtcdMetastore:
                 await asyncio.sleep(reconnect.delay_s(self._random.random()))
 
     async def grant_lease(self, ttl_s: int) -> int:
-        request = rpc.LeaseGrantRequest(TTL=ttl_s)
-        reply = await self._retried(
-            lambda channel, limit: rpc.LeaseStub(channel).LeaseGrant(request, timeout=limit), small=True
-        )
+        reply = await self._asked("Lease", "LeaseGrant", rpc.LeaseGrantRequest(TTL=ttl_s))
         return int(reply.ID)
 
     async def keep_lease(self, lease: int, within_s: float) -> None:
@@ -215,10 +212,7 @@ class EtcdMetastore:
 
     async def condition(self) -> Condition:
         """Return the condition as the member that answers knows it; alarms are the same on all members."""
-        request = rpc.StatusRequest()
-        reply = await self._retried(
-            lambda channel, limit: rpc.MaintenanceStub(channel).Status(request, timeout=limit)
-        )
+        reply = await self._asked("Maintenance", "Status", rpc.StatusRequest(), small=False)
         full = [error for error in reply.errors if "NOSPACE" in error]
         return Condition(f"{reply.header.cluster_id:x}", "; ".join(full), reply.header.revision)
 
@@ -229,11 +223,7 @@ class EtcdMetastore:
 
     async def leases(self) -> int:
         """Count the leases. Raises MetastoreError."""
-        request = rpc.LeaseLeasesRequest()
-        reply = await self._retried(
-            lambda channel, limit: rpc.LeaseStub(channel).LeaseLeases(request, timeout=limit), small=True
-        )
-        return len(reply.leases)
+        return len((await self._asked("Lease", "LeaseLeases", rpc.LeaseLeasesRequest())).leases)
 
     async def _status_of(self, endpoint: str) -> MemberHealth:
         request = rpc.StatusRequest()
@@ -248,10 +238,7 @@ class EtcdMetastore:
 
     async def voters(self) -> tuple[tuple[str, ...], ...]:
         """The client URLs that each voting member advertises; none of one that has never started."""
-        request = rpc.MemberListRequest(linearizable=True)
-        reply = await self._retried(
-            lambda channel, limit: rpc.ClusterStub(channel).MemberList(request, timeout=limit), small=True
-        )
+        reply = await self._asked("Cluster", "MemberList", rpc.MemberListRequest(linearizable=True))
         return tuple(tuple(member.clientURLs) for member in reply.members if not member.isLearner)
 
     async def close(self) -> None:
@@ -260,13 +247,16 @@ class EtcdMetastore:
             await channel.close()
 
     async def _read(self, request: Any, *, small: bool = False) -> Any:
-        def read(channel: Any, limit: float) -> Any:
-            return rpc.KVStub(channel).Range(request, timeout=limit)
-
         with self._measured("range") as ended:
-            reply = await self._retried(read, small=small)
+            reply = await self._asked("KV", "Range", request, small=small)
             ended.outcome = "ok"
         return reply
+
+    async def _asked(self, service: str, method: str, request: Any, *, small: bool = True) -> Any:
+        def ask(channel: Any, limit: float) -> Any:
+            return getattr(getattr(rpc, f"{service}Stub")(channel), method)(request, timeout=limit)
+
+        return await self._retried(ask, small=small)
 
     @contextmanager
     def _measured(self, operation: str) -> Iterator[_Ended]:

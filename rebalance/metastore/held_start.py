@@ -19,39 +19,37 @@ log = structlog.get_logger(__name__)
 LOOK_S = 1.0
 
 
-class HeldStart:
-    """``record``: what the process, ``name``, says of itself meanwhile."""
+async def hold_start(
+    metastore: Metastore,
+    keyspace: Keyspace,
+    name: str,
+    record: ProcessRecord,
+    *whys: Callable[[], Awaitable[str]],
+) -> None:
+    """Returns once each of ``whys``, a text whose first word is a cause, is empty. ``record``: what the
+    process, ``name``, says of itself meanwhile. Each reason is one line in the log: a process that starts over
+    and over for it writes thousands."""
 
-    def __init__(self, metastore: Metastore, keyspace: Keyspace, name: str, record: ProcessRecord) -> None:
-        self._metastore = metastore
-        self._keyspace = keyspace
-        self._name = name
-        self._record = record
+    async def why() -> str:
+        for ask in whys:
+            if reason := await ask():
+                return reason
+        return ""
 
-    async def until_free(self, *whys: Callable[[], Awaitable[str]]) -> None:
-        """Returns once each of ``whys``, a text whose first word is a cause, is empty. Each reason is one line
-        in the log: a process that starts over and over for it writes thousands."""
-
-        async def why() -> str:
-            for ask in whys:
-                if reason := await ask():
-                    return reason
-            return ""
-
-        reason = told = await why()
-        if not reason:
-            return
-        background = Background()
-        report = ProcessReport(self._metastore, self._keyspace, self._name, self._record, background)
-        async with AsyncExitStack() as stack:
+    reason = told = await why()
+    if not reason:
+        return
+    background = Background()
+    report = ProcessReport(metastore, keyspace, name, record, background)
+    async with AsyncExitStack() as stack:
+        background.hold("start", reason)
+        log.error("the process waits", cause=reason)
+        await stack.enter_async_context(kept(background, "process", report.run))
+        while reason:
+            await asyncio.sleep(LOOK_S)
+            reason = await why()
+            if reason and reason != told:
+                log.error("the process waits", cause=reason)
+                told = reason
             background.hold("start", reason)
-            log.error("the process waits", cause=reason)
-            await stack.enter_async_context(kept(background, "process", report.run))
-            while reason:
-                await asyncio.sleep(LOOK_S)
-                reason = await why()
-                if reason and reason != told:
-                    log.error("the process waits", cause=reason)
-                    told = reason
-                background.hold("start", reason)
-        log.info("the process goes on")
+    log.info("the process goes on")

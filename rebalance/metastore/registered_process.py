@@ -107,40 +107,47 @@ def _is_full(directory: Path, needed_bytes: int) -> bool:
     return usage.free < max(needed_bytes, DISK_FULL_SHARE * usage.total)
 
 
-class TroubleReport:
-    """Written when it changes, and not at all by a process in which nothing ever went wrong. ``lease``: 0 or
-    None while the process holds none."""
+class LeasedReport:
+    """Key that is written under a lease when its value changes. ``lease``: 0 or None while the process holds
+    none; ``value``: empty while there is nothing to write."""
 
     def __init__(
-        self, metastore: Metastore, key: str, role: str, lease: Callable[[], int | None], background: Background
+        self, metastore: Metastore, key: str, lease: Callable[[], int | None], value: Callable[[], bytes]
     ) -> None:
         self._metastore = metastore
         self._key = key
-        self._role = role
         self._lease = lease
-        self._background = background
+        self._value = value
         self._written: tuple[int, bytes] | None = None
 
-    async def run(self) -> None:
+    async def run(self, period_s: float = LOOK_S) -> None:
         """Run until cancelled."""
         while True:
             try:
                 await self.write_if_changed()
             except MetastoreError as error:
-                log.info("process not reported", error=str(error))
-            await asyncio.sleep(LOOK_S)
+                log.info("report not written", key=self._key, error=str(error))
+            await asyncio.sleep(period_s)
 
     async def write_if_changed(self) -> bool:
-        """Write the troubles if they have changed; True if they were written. Raises MetastoreError."""
-        lease, background = self._lease(), self._background
-        troubles = background.troubles()
-        if background.is_registered or not lease:
-            return False
-        if not (troubles or background.defects or self._written):
-            return False
-        value = ProcessRecord(self._role, troubles, background.defects, background.last_defect).encode()
-        if (lease, value) == self._written:
+        """Write the value if it has changed; True if it was written. Raises MetastoreError."""
+        lease, value = self._lease(), self._value()
+        if not lease or not value or (lease, value) == self._written:
             return False
         await self._metastore.commit(Txn((), (Put(self._key, value, lease),)))
         self._written = lease, value
         return True
+
+
+class TroubleReport(LeasedReport):
+    """Troubles of a process; none of one in which nothing ever went wrong."""
+
+    def __init__(
+        self, metastore: Metastore, key: str, role: str, lease: Callable[[], int | None], background: Background
+    ) -> None:
+        def troubles() -> bytes:
+            told = ProcessRecord(role, background.troubles(), background.defects, background.last_defect)
+            is_news = told.troubles or told.defects or self._written
+            return told.encode() if is_news and not background.is_registered else b""
+
+        super().__init__(metastore, key, lease, troubles)

@@ -129,11 +129,6 @@ def decide_on_change(
     return (*effects, ChangePeers(peers, token, stable_urls, obstacle(view, target, urls, members)))
 
 
-def pending_revision(view: NodePartitionView) -> int:
-    """0: there is no pending."""
-    return view.pending.mod_revision if view.pending is not None else 0
-
-
 def desired_peers(view: NodePartitionView) -> DesiredPeers | None:
     """Return what the mirror shows as wanted now."""
     if view.pending is not None:

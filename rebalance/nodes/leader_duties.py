@@ -20,10 +20,10 @@ import structlog
 
 from rebalance.core.assignments.assignment import Assignments, Strategy
 from rebalance.core.assignments.change_lock import (
+    PendingLock,
     decide_on_catch_up_finished,
     decide_on_change_cancelled,
     decide_on_unlock,
-    decode_lock,
 )
 from rebalance.core.assignments.guarded_write import (
     Decision,
@@ -52,7 +52,6 @@ from rebalance.nodes.leader_decision import (
     decide_on_change,
     obstacle,
     peer_urls,
-    pending_revision,
     round_duties,
 )
 from rebalance.nodes.leadership import Leadership
@@ -105,7 +104,7 @@ async def read_assignments(node: NodeContext, partition: PartitionId) -> tuple[O
     observed = Observed(keys, stable, pending, planned, lock=lock)
     try:
         require_readable(observed)
-        readable(lock, decode_lock)
+        readable(lock, PendingLock.decode)
     except RecordNotReadableError as error:
         raise KeysUnreadableError(Unreadable(error.key, error.reason)) from error
     return observed, revision
@@ -239,7 +238,8 @@ class LeaderDuties:
         if drive.term != status.term:
             # A leader that was elected knows nothing yet (I3-041).
             drive = self._led[partition] = LedGroup(status.term, elected=True)
-        circumstances = (self.rules().revision, pending_revision(view), view.living)
+        pending_revision = view.pending.mod_revision if view.pending is not None else 0
+        circumstances = (self.rules().revision, pending_revision, view.living)
         drive.attempts = drive.attempts.under(circumstances, _now_s())
         drive.beats_through = status.endpoints.client_url if view.learning else ""
         members = await self.node.host.configuration(partition, peer_sights(view))
@@ -248,7 +248,7 @@ class LeaderDuties:
             view,
             status,
             members,
-            lock=read(keyspace.get(keys.lock), decode_lock),
+            lock=read(keyspace.get(keys.lock), PendingLock.decode),
             is_planned=keyspace.get(keys.planned) is not None,
             must_read=drive.elected,
             running=drive.peers,

@@ -152,7 +152,7 @@ class Mirrors:
         quickly."""
         keys = self.keyspace.partition(partition)
         for key in (keys.stable, keys.pending):
-            value = read(self.partitions.get(key), _assignments)
+            value = read(self.partitions.get(key), lambda stored: parsed(Assignments.decode, stored))
             if isinstance(value, Unreadable) or (value is not None and node in (*value.peers, *value.learners)):
                 return True
         return False
@@ -245,11 +245,6 @@ class _Reader:
             if record is not None:
                 records[item.key.removeprefix(prefix)] = record
         return records
-
-
-def _assignments(value: bytes) -> Assignments:
-    assignments: Assignments = parsed(Assignments.decode, value)
-    return assignments
 
 
 @lru_cache(maxsize=20_000)

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 import pytest
 
 from rebalance.core.assignments.assignment import Strategy
-from rebalance.core.assignments.change_lock import PendingLock, decode_lock
+from rebalance.core.assignments.change_lock import PendingLock
 from rebalance.core.assignments.guarded_write import Outcome
 from rebalance.core.keyspace.records import ConfigurationRecord, MemberRole
 from rebalance.ports.metastore import KeyEvent
@@ -40,7 +40,7 @@ class History:
         for event in events:
             item = event.current
             if event.key == keys.lock:
-                self.locks[revision] = decode_lock(item.value) if item else None
+                self.locks[revision] = PendingLock.decode(item.value) if item else None
             elif event.key == keys.configuration and item is not None:
                 self.published[revision] = ConfigurationRecord.decode(item.value)
             elif event.key == keys.stable and item is not None:

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from catalog.core.zone import ZoneId
 from rebalance.core.assignments.assignment import Assignments
-from rebalance.core.assignments.change_lock import PendingLock, decode_lock, encode_lock
+from rebalance.core.assignments.change_lock import PendingLock
 from rebalance.core.assignments.guarded_write import Decision, Observed, Outcome, decode_trigger, encode_trigger
 from rebalance.core.keyspace.keys import Keyspace, PartitionId
 from rebalance.core.keyspace.txn import Compare, CompareOp, Delete, KeyValue, Put
@@ -95,7 +95,7 @@ def write_of(decision: Decision) -> Write | None:
         slot = _SLOTS[operation.key]
         value = operation.value if isinstance(operation, Put) else None
         if value is not None and slot == LOCK:
-            value = encode_lock(PendingLock(1, term=decode_lock(value).term))
+            value = PendingLock(1, term=PendingLock.decode(value).term).encode()
         puts.append((slot, value))
     assert len({slot for slot, _ in puts}) == len(puts), "etcd refuses a key that is written twice"
     return Write(decision.outcome, guards, tuple(puts))

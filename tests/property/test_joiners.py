@@ -9,7 +9,7 @@ from hypothesis import given
 
 from catalog.core.zone import ZoneId
 from rebalance.core.assignments.assignment import Assignments, Strategy
-from rebalance.core.assignments.change_lock import PendingLock, encode_lock
+from rebalance.core.assignments.change_lock import PendingLock
 from rebalance.core.assignments.guarded_write import Observed, Outcome, encode_trigger
 from rebalance.core.keyspace.keys import Keyspace, PartitionId
 from rebalance.core.keyspace.records import GivenUpRecord
@@ -45,7 +45,7 @@ def observations(draw: st.DrawFn) -> Observed:
         item(KEYS.pending, draw(assignments(strategies=True)).encode()),
         maybe(KEYS.planned, draw(assignments()).encode()),
         maybe(KEYS.trigger, encode_trigger(7)),
-        maybe(KEYS.lock, encode_lock(PendingLock(5, "j", 1))),
+        maybe(KEYS.lock, PendingLock(5, "j", 1).encode()),
     )
 
 

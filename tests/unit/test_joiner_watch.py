@@ -8,7 +8,7 @@ import pytest
 
 from catalog.core.zone import Node, ZoneId
 from rebalance.core.assignments.assignment import Assignments
-from rebalance.core.assignments.change_lock import PendingLock, encode_lock
+from rebalance.core.assignments.change_lock import PendingLock
 from rebalance.core.keyspace.keys import Keyspace, PartitionId
 from rebalance.core.keyspace.records import GivenUpRecord, MemberRecord, MemberRole, MemberState, NodeRecord
 from rebalance.core.keyspace.txn import Delete, Put, Txn, TxnResult
@@ -94,7 +94,7 @@ async def world() -> World:
 @pytest.mark.row("M1", "M3")
 async def test_it_is_given_up_after_the_time_and_not_before(world: World) -> None:
     """M1, M3: pending is what is stable again, the lock is gone, and the record names it."""
-    await world.put(KEYS.lock, encode_lock(PendingLock(2)))
+    await world.put(KEYS.lock, PendingLock(2).encode())
     assert not await world.look_for(TIMEOUT_S - 1)
     assert await world.look_for(1)
     assert await world.pending() == STABLE
@@ -136,7 +136,7 @@ async def test_a_node_that_is_back_is_not_given_up(world: World) -> None:
         Put(KEYSPACE.node("d"), NodeRecord(Node("d"), "i").encode()),
         Put(KEYSPACE.member(P0, "d"), member("d", MemberState.STARTING).encode()),
         Put(KEYS.planned, Assignments(("a",)).encode()),
-        Put(KEYS.lock, encode_lock(PendingLock(2))),
+        Put(KEYS.lock, PendingLock(2).encode()),
         Put(KEYS.trigger, b'{"v":1,"revision":9}'),
         Put(KEYS.stable, STABLE.encode()),
         Put(KEYSPACE.given_up(P0), GivenUpRecord(1).encode()),

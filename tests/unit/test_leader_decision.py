@@ -8,7 +8,7 @@ import pytest
 
 from catalog.core.zone import ZoneId
 from rebalance.core.assignments.assignment import Assignments
-from rebalance.core.assignments.change_lock import PendingLock, encode_lock
+from rebalance.core.assignments.change_lock import PendingLock
 from rebalance.core.assignments.guarded_write import Observed
 from rebalance.core.keyspace.keys import Keyspace, PartitionId
 from rebalance.core.keyspace.records import MemberRecord, MemberRole, MemberState
@@ -60,7 +60,7 @@ def observed(stable: str, pending: str = "", *, lock: PendingLock | None = None)
         stored(KEYS.stable, Assignments(tuple(stable)).encode(), 3) if stable else None,
         stored(KEYS.pending, Assignments(tuple(pending)).encode(), PENDING_REVISION) if pending else None,
         None,
-        lock=stored(KEYS.lock, encode_lock(lock), 9) if lock else None,
+        lock=stored(KEYS.lock, lock.encode(), 9) if lock else None,
     )
 
 

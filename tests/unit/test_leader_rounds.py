@@ -9,7 +9,7 @@ import pytest
 
 from catalog.core.zone import ZoneId
 from rebalance.core.assignments.assignment import Assignments, Strategy
-from rebalance.core.assignments.change_lock import PendingLock, encode_lock
+from rebalance.core.assignments.change_lock import PendingLock
 from rebalance.core.keyspace.keys import Keyspace, PartitionId
 from rebalance.core.keyspace.records import ConfigurationRecord, MemberRecord, MemberRole, MemberState
 from rebalance.core.keyspace.txn import Put, Txn
@@ -203,7 +203,7 @@ async def locked(world: World, voters: str, planned: str = "") -> int:
     pending = Assignments(tuple("abc"), strategy=Strategy.UPDATE)
     await world.write(stable="a", **({"planned": planned} if planned else {}))
     found = await world.metastore.commit(Txn((), (Put(KEYS.pending, pending.encode()),)))
-    lock = encode_lock(PendingLock(found.revision, "8e", LEADING.term - 1))
+    lock = PendingLock(found.revision, "8e", LEADING.term - 1).encode()
     await world.metastore.commit(Txn((), (Put(KEYS.lock, lock),)))
     world.group.voters = voters
     return found.revision
@@ -244,7 +244,7 @@ async def test_a_lock_goes_though_no_attempt_is_due(changing: bool, term: int, s
     await world.elected(seen)
     failure = ReconfigurationFailure(FailureCode.MEMBER_NOT_STARTED, "waited", "http://c")
     world.duties.failed(P0, failure)
-    lock = encode_lock(PendingLock(revision, "8e", term))
+    lock = PendingLock(revision, "8e", term).encode()
     await world.metastore.commit(Txn((), (Put(KEYS.lock, lock),)))
     task = asyncio.create_task(world.mirrors.run())
     try:

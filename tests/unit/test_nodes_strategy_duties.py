@@ -8,7 +8,7 @@ import pytest
 
 from catalog.core.zone import ZoneId
 from rebalance.core.assignments.assignment import Assignments, Strategy
-from rebalance.core.assignments.change_lock import PendingLock, decode_lock
+from rebalance.core.assignments.change_lock import PendingLock
 from rebalance.core.assignments.guarded_write import Outcome
 from rebalance.core.keyspace.keys import Keyspace, PartitionId
 from rebalance.core.keyspace.records import MemberRole
@@ -98,7 +98,7 @@ async def test_the_lock_names_who_it_is_for() -> None:
     await moving.may_touch_voters(token)
     lock = await moving.store.get(KEYS.lock)
     assert lock is not None
-    assert decode_lock(lock.value) == PendingLock(token, "8e", TERM)
+    assert PendingLock.decode(lock.value) == PendingLock(token, "8e", TERM)
 
 
 @pytest.mark.row("I3A-018", "M7")

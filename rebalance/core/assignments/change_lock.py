@@ -11,13 +11,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from catalog.core.codec import FORMAT, RecordNotReadableError, dump, load, natural
+from catalog.core.codec import Codec, Record
 from rebalance.core.assignments.assignment import Assignments
 from rebalance.core.assignments.guarded_write import (
     Decision,
     Observed,
     Outcome,
-    decode_revision,
     is_same,
     require_readable,
 )
@@ -27,7 +26,7 @@ from rebalance.core.keyspace.txn import Delete, Put, Txn
 
 
 @dataclass(frozen=True, slots=True)
-class PendingLock:
+class PendingLock(Record):
     """``pending``: revision of the pending set that it was taken for. ``joiner``: member id of who was about to
     vote, empty when nobody was. ``term``: of the leader that has taken it; builds before wrote neither."""
 
@@ -36,22 +35,7 @@ class PendingLock:
     term: int = 0
 
 
-def encode_lock(lock: PendingLock) -> bytes:
-    more = {"joiner": lock.joiner, "term": lock.term} if lock.term else {}
-    return dump({"v": FORMAT, "pending": lock.pending, **more})
-
-
-def decode_lock(value: bytes) -> PendingLock:
-    """Decode a lock, of earlier builds as well. Raises RecordNotReadableError."""
-    pending, document = decode_revision("pending", value), load(value)
-    joiner = document.get("joiner", "")
-    if not isinstance(joiner, str):
-        raise RecordNotReadableError("joiner: a member id is expected")
-    try:
-        term = natural(document.get("term", 0))
-    except ValueError as error:
-        raise RecordNotReadableError(f"term: {error}") from error
-    return PendingLock(pending, joiner, term)
+PendingLock.codec = Codec(PendingLock, omit=("joiner", "term"))
 
 
 def decide_on_catch_up_finished(observed: Observed, token: int, *, term: int = 0, joiner: str = "") -> Decision:
@@ -70,7 +54,7 @@ def decide_on_catch_up_finished(observed: Observed, token: int, *, term: int = 0
         return Decision(Outcome.LOCK_OF_LATER_TERM)
     guards = observed.guards("pending", "lock")
     outcome = Outcome.PENDING_LOCKED if observed.lock is None else Outcome.PENDING_LOCKED_AGAIN
-    return Decision(outcome, Txn(guards, (Put(keys.lock, encode_lock(PendingLock(token, joiner, term))),)))
+    return Decision(outcome, Txn(guards, (Put(keys.lock, PendingLock(token, joiner, term).encode()),)))
 
 
 def decide_on_change_cancelled(observed: Observed, token: int, *, is_cancelled: bool) -> Decision:
@@ -130,4 +114,4 @@ def _is_of_later_term(observed: Observed, term: int) -> bool:
 
 
 def _term_of(observed: Observed) -> int:
-    return readable(observed.lock, decode_lock).term if observed.lock is not None else 0
+    return readable(observed.lock, PendingLock.decode).term if observed.lock is not None else 0

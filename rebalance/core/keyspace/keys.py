@@ -204,7 +204,6 @@ class Keyspace:
     last_result = KeyBelow("exchange/last_result")
     exchange_log = KeyBelow("exchange/log/")
     folded_results = KeyBelow("exchange/folded_results")
-    exchange_finished = KeyBelow("exchange/finished/")
 
     def exchange_event(self, number: int) -> str:
         return f"{self.exchange_events}{number:012d}"

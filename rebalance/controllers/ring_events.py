@@ -256,10 +256,10 @@ class RingStandby:
             epoch = self.mirror.get(self.keyspace.epoch)
             if action is None or (readable(epoch, EpochRecord.decode) or EpochRecord()).halted:
                 return LOOK_S
-            if isinstance(action, JoinServer):
+            joins = isinstance(action, JoinServer)
+            if joins and await compacted_targets(self.metastore, self.keyspace, self.ring):
                 # A controller sets the lists anew that a server reads when it joins.
-                if await compacted_targets(self.metastore, self.keyspace, self.ring):
-                    return RETRY_S
+                return RETRY_S
             revision = await self._events.act(action, as_read(self.keyspace.epoch, epoch))
             if revision:
                 log.warning("the ring is kept without a controller", action=repr(action))

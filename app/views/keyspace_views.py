@@ -16,7 +16,6 @@ from app.contract.nodes import NodeBody
 from app.contract.zones import FailureBody, PartitionBody, PartitionDetail, PhaseBody, Progress, ZoneBody
 from app.views.holdings import counts_on, held_members
 from app.views.unreadable_keys import (
-    RecordReader,
     decoded_data_nodes,
     unreadable_of_cluster,
     unreadable_of_zone,
@@ -46,6 +45,7 @@ from rebalance.core.assignments.guarded_write import decode_trigger
 from rebalance.core.assignments.target import (
     INDEX_BYTES,
     StoredTarget,
+    TargetIncompleteError,
     TargetPointer,
     available_target,
     is_target_of,
@@ -55,6 +55,7 @@ from rebalance.core.keyspace.epoch import EpochRecord
 from rebalance.core.keyspace.keys import Keyspace, PartitionId
 from rebalance.core.keyspace.readable import (
     RecordNotReadableError,
+    RecordReader,
     Unreadable,
     read,
     readable,
@@ -366,8 +367,9 @@ class KeyspaceViews:
         if isinstance(pointer, Unreadable):
             return None
         below = self._mirror.below(self._keyspace.target(zone_id, pointer.event_revision))
-        target = StoredTarget(pointer, tuple(chunk.value for chunk in below))
-        if not target.is_whole:
+        try:
+            target = StoredTarget(pointer, tuple(chunk.value for chunk in below))
+        except TargetIncompleteError:
             # A chunk is being replaced, or is not what was stored.
             return None
         intent = self.intent(zone_id)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import TypeVar
 
@@ -15,7 +14,6 @@ from rebalance.core.keyspace.epoch import EpochRecord
 from rebalance.core.keyspace.keys import Keyspace
 from rebalance.core.keyspace.readable import Unreadable, read, unreadable_among
 from rebalance.core.keyspace.records import FailureRecord, NodeRecord
-from rebalance.core.keyspace.txn import KeyValue
 from rebalance.core.moves.drain import Drain
 from rebalance.core.topology.data_nodes import DataNodes, DataNodesHistory
 from rebalance.core.topology.node_presence import Topology
@@ -62,17 +60,3 @@ def unreadable_of_zone(mirror: KeyspaceCopy, keys: Keyspace, zone_id: ZoneId) ->
 def decoded_data_nodes(value: bytes) -> DataNodes:
     """Decode data nodes, with a cache: each list of zones reads those of every zone, and they seldom change."""
     return DataNodes.decode(value)
-
-
-@dataclass(frozen=True, slots=True)
-class RecordReader:
-    """Reader that adds each record that cannot be read to ``unreadable``, and leaves it out."""
-
-    unreadable: list[Unreadable]
-
-    def record(self, item: KeyValue | None, decode: Callable[[bytes], T]) -> T | None:
-        record = read(item, decode)
-        if isinstance(record, Unreadable):
-            self.unreadable.append(record)
-            return None
-        return record

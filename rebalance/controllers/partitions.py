@@ -17,7 +17,7 @@ from rebalance.core.assignments.assignment import Strategy
 from rebalance.core.assignments.guarded_write import Decision, Observed, Outcome
 from rebalance.core.keyspace.keys import Keyspace, PartitionId
 from rebalance.core.keyspace.readable import RecordNotReadableError
-from rebalance.core.keyspace.txn import KeyValue, Txn, TxnResult, unchanged
+from rebalance.core.keyspace.txn import Txn, TxnResult, unchanged
 from rebalance.ports.metastore import ContendedError, Metastore, MetastoreUnavailableError
 from rebalance.ports.metric_rows import NO_MEASURES, Measures, Metric
 
@@ -29,32 +29,12 @@ PARTITIONS_PER_REQUEST = 120
 REQUESTS_IN_FLIGHT = 4
 KEYS_PER_SLICE = 5_000
 ROUNDS_MAX = 10
-ASSIGNMENT_FIELDS = {
-    "assignments/stable": "stable",
-    "assignments/pending": "pending",
-    "assignments/planned": "planned",
-    "assignments/change.trigger.revision": "trigger",
-    "assignments/pending.lock": "lock",
-}
-
 Planned = tuple[int, Outcome, Txn]
 """A partition's number, and what is decided about it."""
 
 
 class StaleTargetError(Exception):
     """A newer target was named while this one was being written, or limits were set: work from those."""
-
-
-def observe(keyspace: Keyspace, items: Iterable[KeyValue]) -> dict[PartitionId, Observed]:
-    """The assignment keys among ``items``, by partition."""
-    observed: dict[PartitionId, dict[str, KeyValue]] = {}
-    for item in items:
-        parsed = keyspace.parse_partition(item.key)
-        if parsed is not None and parsed[1] in ASSIGNMENT_FIELDS:
-            observed.setdefault(parsed[0], {})[ASSIGNMENT_FIELDS[parsed[1]]] = item
-    return {
-        partition: Observed(keyspace.partition(partition), **fields) for partition, fields in observed.items()
-    }
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,10 +155,9 @@ class _ZoneRound:
             yield batch
 
     def _decide_alone(self, keys: ZoneKeys, number: int) -> Decision:
-        partition = PartitionId(self.zone_id, number)
-        observed = observe(self.keyspace, keys.of(number))
-        seen = observed.get(partition) or Observed(self.keyspace.partition(partition))
-        return self.written.decisions.decide_alone(seen, number)
+        partition_keys = self.keyspace.partition(PartitionId(self.zone_id, number))
+        items = {item.key: item for item in keys.of(number)}
+        return self.written.decisions.decide_alone(Observed.of(partition_keys, items.get), number)
 
     async def _commit(self, batch: list[Planned]) -> None:
         try:

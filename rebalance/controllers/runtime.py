@@ -24,12 +24,12 @@ from rebalance.controllers.operation_keeper import OperationKeeper
 from rebalance.controllers.partition_map import PartitionMapKeeper
 from rebalance.controllers.partitions import StaleTargetError
 from rebalance.controllers.store_control import ClusterMirrors, StoreControl
-from rebalance.controllers.targets import TargetIncompleteError
 from rebalance.controllers.topology import DataNodesKeeper, NotYetError, TopologyKeeper
 from rebalance.controllers.zone import ZoneController
 from rebalance.core.admission.limit_options import JOINER_S
 from rebalance.core.admission.move_admission import Limits
 from rebalance.core.assignments.assignment import Strategy
+from rebalance.core.assignments.target import TargetIncompleteError
 from rebalance.core.backoff import Backoff
 from rebalance.core.keyspace.epoch import EpochRecord, level_in
 from rebalance.core.keyspace.keys import Keyspace

@@ -17,13 +17,13 @@ import structlog
 
 from catalog.core.zone import DEFAULT_LOSS_POLICY, STORE_ENGINE, Zone, ZoneId, ZoneIntent, zone_engine
 from rebalance.controllers.clock import Clock, sleep_unless
-from rebalance.controllers.partitions import ASSIGNMENT_FIELDS, PARTITIONS_PER_REQUEST
+from rebalance.controllers.partitions import PARTITIONS_PER_REQUEST
 from rebalance.controllers.ring_events import DEFAULT_RULES, RingEvents, RingRules, compacted_targets
 from rebalance.controllers.ring_mirror import RingReader
 from rebalance.controllers.topology import live_nodes
 from rebalance.core.admission.limit_options import JOINER_S
 from rebalance.core.assignments.guarded_write import Observed, Outcome
-from rebalance.core.keyspace.keys import Keyspace, PartitionId
+from rebalance.core.keyspace.keys import ASSIGNING, Keyspace, PartitionId
 from rebalance.core.keyspace.readable import RecordNotReadableError, Unreadable, read
 from rebalance.core.keyspace.txn import Compare, KeyValue, Txn
 from rebalance.core.moves.move_status import StoreOwners
@@ -165,8 +165,7 @@ class StoreZones:
         pending = (
             parsed[0].partition
             for item in mirror.below(mirror.prefix)
-            if (parsed := self.keyspace.parse_partition(item.key)) is not None
-            and ASSIGNMENT_FIELDS.get(parsed[1]) == "pending"
+            if (parsed := self.keyspace.parse_partition(item.key)) is not None and parsed[1] == ASSIGNING[1]
         )
         for number in pending:
             keys = self.keyspace.partition(PartitionId(zone_id, number))

@@ -56,17 +56,10 @@ class NamedTarget:
     fences: tuple[Compare, ...] = ()
 
 
-class TargetIncompleteError(ValueError):
-    """Parts of a stored target are not there: it was replaced while it was read."""
-
-
 def matrix_of(stored: StoredTarget) -> npt.NDArray[np.int32]:
-    """Partitions x replicas, indexes into the pointer's nodes. Raises TargetIncompleteError when chunks are
-    missing, and RecordNotReadableError for an index of no node."""
+    """Partitions x replicas, indexes into the pointer's nodes. Raises RecordNotReadableError for an index of no
+    node."""
     pointer, raw = stored.pointer, b"".join(stored.chunks)
-    if not stored.is_whole:
-        message = f"target {pointer.event_revision} is incomplete: {len(stored.chunks)} chunks"
-        raise TargetIncompleteError(message)
     matrix = np.frombuffer(raw, dtype="<i4").astype(np.int32).reshape(pointer.partitions, pointer.replicas)
     if matrix.size and not 0 <= matrix.min() <= matrix.max() < len(pointer.nodes):
         raise RecordNotReadableError(f"the stored target of event {pointer.event_revision} names no node")
@@ -107,11 +100,7 @@ class TargetStore:
         """The target that ``pointer`` names. Raises TargetIncompleteError when it was replaced meanwhile."""
         named = readable(pointer, TargetPointer.decode)
         snapshot = await self._metastore.range(self._keyspace.target(zone_id, named.event_revision))
-        stored = StoredTarget(named, tuple(item.value for item in snapshot.items))
-        if not stored.is_whole:
-            message = f"zone {zone_id}: target {named.event_revision} has {len(stored.chunks)} chunks"
-            raise TargetIncompleteError(f"{message}, and they are not all")
-        return stored
+        return StoredTarget(named, tuple(item.value for item in snapshot.items))
 
     async def write(
         self,
@@ -187,7 +176,6 @@ class PlacedRows:
 
     @classmethod
     def of(cls, stored: StoredTarget) -> PlacedRows:
-        """Raises ValueError when chunks are missing."""
         pointer = stored.pointer
         return cls(pointer.nodes, matrix_of(stored), max(1, pointer.consensus), pointer.gone)
 

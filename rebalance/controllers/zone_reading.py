@@ -15,7 +15,7 @@ from catalog.core.errors import ErrorKind, RefusedError
 from catalog.core.zone import ZoneId, ZoneIntent
 from rebalance.core.assignments.assignment import Assignments
 from rebalance.core.assignments.guarded_write import Observed, decode_trigger
-from rebalance.core.assignments.target import StoredTarget, TargetPointer, is_target_of
+from rebalance.core.assignments.target import StoredTarget, TargetIncompleteError, TargetPointer, is_target_of
 from rebalance.core.keyspace.epoch import EpochRecord, event_revision, split_event_revision
 from rebalance.core.keyspace.keys import Keyspace, PartitionId
 from rebalance.core.keyspace.readable import read, readable
@@ -199,10 +199,10 @@ class ZoneReader:
         )
         if reading.pointer is not None:
             chunks = await self._metastore.range(keys.target(zone_id, reading.pointer.event_revision))
-            target = StoredTarget(reading.pointer, tuple(item.value for item in chunks.items))
             try:
+                target = StoredTarget(reading.pointer, tuple(item.value for item in chunks.items))
                 reading.target, reading.rows = target, target.rows()
-            except ValueError as error:
+            except TargetIncompleteError as error:
                 # Replaced since the pointer was read.
                 message = "its newest target was replaced just now"
                 raise RefusedError(ErrorKind.CLUSTER_NOT_IDLE, message) from error

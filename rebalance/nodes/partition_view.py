@@ -14,7 +14,7 @@ from typing import Generic, TypeVar
 
 from rebalance.core.assignments.assignment import Assignments, nodes_of
 from rebalance.core.keyspace.keys import Keyspace, PartitionId, PartitionKeys
-from rebalance.core.keyspace.readable import Unreadable, read
+from rebalance.core.keyspace.readable import RecordReader, Unreadable, read
 from rebalance.core.keyspace.records import (
     ConfigurationRecord,
     GroupRecord,
@@ -218,20 +218,10 @@ class _Views:
             self.by_partition.pop(below[0], None)
 
 
-@dataclass(frozen=True, slots=True)
-class _Reader:
-    """Adds to ``unreadable`` what it cannot read, and leaves it out."""
-
-    unreadable: list[Unreadable]
-
+class _Reader(RecordReader):
     def recorded(self, item: KeyValue | None, decode: Callable[[bytes], T]) -> Recorded[T] | None:
-        if item is None:
-            return None
-        value = read(item, lambda value: parsed(decode, value))
-        if isinstance(value, Unreadable):
-            self.unreadable.append(value)
-            return None
-        if value is None:
+        value = self.record(item, lambda stored: parsed(decode, stored))
+        if item is None or value is None:
             return None
         return Recorded(value, item.mod_revision, item.create_revision)
 

@@ -12,7 +12,7 @@ import pytest
 from catalog.core.zone import Node, Zone, ZoneId, ZoneIntent
 from catalog.ports import OutboxRow
 from rebalance.controllers.outbox_relay import OutboxRelay
-from rebalance.controllers.partitions import ASSIGNMENT_FIELDS, PARTITIONS_PER_REQUEST, StaleTargetError
+from rebalance.controllers.partitions import PARTITIONS_PER_REQUEST, StaleTargetError
 from rebalance.controllers.targets import TargetStore
 from rebalance.controllers.topology import DataNodesKeeper, KnownTopology
 from rebalance.controllers.zone import ZoneController
@@ -25,6 +25,7 @@ from rebalance.core.topology.data_nodes import DataNodes
 from rebalance.ports.metastore import Metastore, MetastoreUnavailableError
 from rebalance.ports.placement import Engine, PlacementRequest, PlacementResult
 from tests.fixtures.local_engine import LocalPlacementEngine
+from tests.fixtures.observed_partitions import ASSIGNMENT_FIELDS
 
 ZONE = Zone(ZoneId(1), "ORDERS", partitions=8, replicas=1, quorum_size=None, storage_profiles=("default",))
 NODES = tuple(Node(name) for name in ("n1", "n2", "n3"))

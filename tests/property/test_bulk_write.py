@@ -10,7 +10,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from catalog.core.zone import ZoneId
-from rebalance.controllers.partitions import observe
 from rebalance.core.admission.bulk_write import BulkDecisions, ZoneKeys
 from rebalance.core.admission.move_admission import Move
 from rebalance.core.assignments.assignment import Assignments
@@ -19,6 +18,7 @@ from rebalance.core.assignments.target import StoredTarget, TargetPointer
 from rebalance.core.keyspace.keys import Keyspace, PartitionId
 from rebalance.core.keyspace.txn import Put, Txn
 from simulator.control.memory_metastore import MemoryMetastore
+from tests.fixtures.observed_partitions import observe
 
 NODES = ("n1", "n2", "n3", "n4")
 ZONE = ZoneId(7)

@@ -27,10 +27,10 @@ from rebalance.controllers.clock import WallClock
 from rebalance.controllers.cluster_control import DrainKeeper, LimitsKeeper, NodeRemover
 from rebalance.controllers.operation_control import OperationControl
 from rebalance.controllers.operation_keeper import OperationKeeper
-from rebalance.controllers.partitions import observe
 from rebalance.core.assignments.assignment import Assignments
 from rebalance.core.assignments.guarded_write import decide_on_configuration_applied
 from tests.fixtures.checked_answers import CheckedTransport
+from tests.fixtures.observed_partitions import observe
 from tests.fixtures.partial_services import services_with
 from tests.unit.sql_world import World, opened
 

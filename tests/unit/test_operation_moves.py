@@ -9,10 +9,10 @@ import pytest
 
 from app.views.keyspace_views import KeyspaceViews
 from catalog.core.zone import Node, ZoneId
-from rebalance.controllers.partitions import observe
 from rebalance.core.assignments.assignment import Assignments
 from rebalance.core.assignments.guarded_write import decide_on_configuration_applied
 from rebalance.core.assignments.target import CopySizes
+from tests.fixtures.observed_partitions import observe
 from tests.unit.operations_world import OperationsWorld, operations_world
 
 NODES = tuple(Node(f"n{number}") for number in range(1, 6))

@@ -30,8 +30,13 @@ from catalog.core.statement_batch import Judge
 from catalog.core.zone import Node, Zone, ZoneId, ZoneIntent
 from catalog.filters.json_path import JSON_PATH
 from rebalance.controllers.event import Event
-from rebalance.controllers.targets import TargetIncompleteError, matrix_of, pointer_of
-from rebalance.core.assignments.target import StoredTarget, TargetPointer, surplus_of_others
+from rebalance.controllers.targets import matrix_of, pointer_of
+from rebalance.core.assignments.target import (
+    StoredTarget,
+    TargetIncompleteError,
+    TargetPointer,
+    surplus_of_others,
+)
 from rebalance.core.keyspace.epoch import EpochRecord, split_event_revision
 from rebalance.core.keyspace.readable import Unreadable, read, readable
 from rebalance.core.keyspace.txn import KeyValue, absent

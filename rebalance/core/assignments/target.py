@@ -124,23 +124,27 @@ def cut_into_chunks(matrix: bytes, replicas: int) -> tuple[bytes, ...]:
     return tuple(matrix[start : start + step] for start in range(0, len(matrix), step)) or (b"",)
 
 
+class TargetIncompleteError(ValueError):
+    """Parts of a stored target are not there: it was replaced while it was read."""
+
+
 @dataclass(frozen=True, slots=True)
 class StoredTarget:
-    """A target as read back: ``chunks`` in order belong to ``pointer``."""
+    """A target as read back: ``chunks`` in order belong to ``pointer``, and none is missing."""
 
     pointer: TargetPointer
     chunks: Sequence[bytes]
 
-    @property
-    def is_whole(self) -> bool:
-        """True if no chunk is missing."""
-        return sum(map(len, self.chunks)) == INDEX_BYTES * self.pointer.replicas * self.pointer.partitions
+    def __post_init__(self) -> None:
+        """Raises TargetIncompleteError."""
+        pointer = self.pointer
+        if sum(map(len, self.chunks)) != INDEX_BYTES * pointer.replicas * pointer.partitions:
+            message = f"target {pointer.event_revision} is incomplete: {len(self.chunks)} chunks"
+            raise TargetIncompleteError(message)
 
     def rows(self) -> list[bytes]:
-        """The matrix, a partition each, for ``assignments_of``. Raises ValueError when chunks are missing."""
-        pointer, size = self.pointer, self.pointer.replicas * INDEX_BYTES
-        if not self.is_whole:
-            raise ValueError(f"target {pointer.event_revision} is incomplete: {len(self.chunks)} chunks")
+        """The matrix, a partition each, for ``assignments_of``."""
+        size = self.pointer.replicas * INDEX_BYTES
         return [chunk[start : start + size] for chunk in self.chunks for start in range(0, len(chunk), size)]
 
     def row(self, number: int) -> bytes:
@@ -161,7 +165,7 @@ class StoredTarget:
             raise RecordNotReadableError(detail) from error
 
     def assignments(self) -> Iterator[Assignments]:
-        """One per partition, in partition order. Raises ValueError when chunks are missing."""
+        """One per partition, in partition order."""
         return map(self.assignments_of, self.rows())
 
 

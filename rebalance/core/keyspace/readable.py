@@ -14,7 +14,7 @@ from catalog.core.codec import RecordNotReadableError
 from rebalance.core.causes.cause import Cause
 from rebalance.core.keyspace.txn import KeyValue
 
-__all__ = ["RecordNotReadableError", "Unreadable", "read", "readable", "unreadable_among"]
+__all__ = ["RecordNotReadableError", "RecordReader", "Unreadable", "read", "readable", "unreadable_among"]
 
 T = TypeVar("T")
 
@@ -63,6 +63,20 @@ def readable(item: KeyValue | None, decode: Callable[[bytes], T]) -> T | None:
         return decode(item.value)
     except RecordNotReadableError as error:
         raise RecordNotReadableError(error.reason, item.key) from error
+
+
+@dataclass(frozen=True, slots=True)
+class RecordReader:
+    """Adds to ``unreadable`` what cannot be read, and leaves it out."""
+
+    unreadable: list[Unreadable]
+
+    def record(self, item: KeyValue | None, decode: Callable[[bytes], T]) -> T | None:
+        record = read(item, decode)
+        if isinstance(record, Unreadable):
+            self.unreadable.append(record)
+            return None
+        return record
 
 
 def unreadable_among(records: Iterable[object]) -> Unreadable | None:

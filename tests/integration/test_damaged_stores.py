@@ -16,7 +16,7 @@ from rebalance.core.keyspace.keys import Keyspace
 from rebalance.core.keyspace.records import ProcessRecord
 from rebalance.core.partition_maps.topology_version import Trigger
 from rebalance.metastore.etcd import EtcdMetastore
-from rebalance.store.core.store_messages import AnswerCode, ReadRequest
+from rebalance.store.core.store_messages import ReadRequest
 from rebalance.store.shell.lmdb_disk import damage_of, stored
 from tests.fixtures.etcd_server import Etcd
 from tests.fixtures.ring_writer import RingWriter

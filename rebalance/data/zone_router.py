@@ -171,7 +171,7 @@ class ZoneRouter:
         return self._stores if route.engine == STORE_ENGINE else self._groups
 
     def _next(self, request: DataRequest, asked: set[str]) -> str:
-        """Of those that were not asked, the one that leads; else the preferred one that did not fail a moment
+        """The one that leads, of those that were not asked; else the preferred one that did not fail a moment
         ago; else the one whose failure is oldest."""
         left = [url for url in request.route.voters if url not in asked]
         if request.failure is not None and request.failure.leader in left:

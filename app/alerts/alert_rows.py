@@ -20,9 +20,10 @@ from enum import Enum
 from pathlib import Path
 
 from app.alerts import conditions
-from app.alerts.conditions import InstallationFacts
+from app.alerts.conditions import InstallationFacts, in_zones, whole
 from app.contract.health import InstallationPart
 from app.core.alerts import Findings
+from app.views.answer_state import OK
 from rebalance.core.causes.cause import Cause
 from rebalance.core.keyspace.records import DISK_FULL_SHARE
 
@@ -108,7 +109,7 @@ LEVEL_ROWS = (
         "Partitions have no majority of their voters, so they take no writes.",
         "max by (zone) (zonekeeper_zone_partitions_without_majority) > 0"
         " or max(zonekeeper_partitions_lost) > 0",
-        conditions.partition_without_majority,
+        lambda facts: in_zones(facts.without_majority, "without a majority of voters"),
         label="zone",
         cause=Cause.NO_MAJORITY,
         part=InstallationPart.ZONES,
@@ -132,7 +133,7 @@ LEVEL_ROWS = (
         300,
         "Partitions have fewer replicas than their zone asks for, and none is on its way.",
         "max by (zone) (zonekeeper_zone_partitions_replicas_missing) > 0",
-        conditions.replicas_missing,
+        lambda facts: in_zones(facts.replicas_missing, "with fewer replicas than wanted"),
         label="zone",
         cause=Cause.REPLICAS_MISSING,
         part=InstallationPart.ZONES,
@@ -144,7 +145,7 @@ LEVEL_ROWS = (
         600,
         "Partitions serve with fewer replicas in order than wanted, and nothing moves.",
         "max by (zone) (zonekeeper_zone_partitions_degraded) > 0",
-        conditions.partition_degraded,
+        lambda facts: in_zones(facts.degraded, "with fewer replicas in order than wanted"),
         label="zone",
         cause=Cause.DEGRADED,
         part=InstallationPart.ZONES,
@@ -156,7 +157,7 @@ LEVEL_ROWS = (
         300,
         "A replica is broken: its process does not stay, or its data cannot be read.",
         "max by (zone) (zonekeeper_zone_partitions_replicas_broken) > 0",
-        conditions.replica_broken,
+        lambda facts: in_zones(facts.replicas_broken, "with a broken replica"),
         label="zone",
         cause=Cause.MEMBER_FAILED,
         part=InstallationPart.ZONES,
@@ -195,7 +196,7 @@ LEVEL_ROWS = (
         60,
         "No controller leads, so nothing is placed or moved.",
         "max(zonekeeper_controller_present) == 0",
-        conditions.no_controller,
+        lambda facts: whole(facts.controller is None, "no controller leads, so nothing is placed or moved"),
         cause=Cause.NO_LEADER,
         part=InstallationPart.CONTROLLER,
     ),
@@ -218,7 +219,7 @@ LEVEL_ROWS = (
         30,
         "The metastore does not answer: statements are taken, and nothing else happens.",
         "min(zonekeeper_metastore_up) == 0",
-        conditions.metastore_unreachable,
+        lambda facts: whole(facts.metastore != OK, f"the metastore does not answer: {facts.metastore}"),
         _SILENT,
         of_mirror=False,
         cause=Cause.METASTORE_UNAVAILABLE,
@@ -231,7 +232,9 @@ LEVEL_ROWS = (
         30,
         "etcd has no space left and refuses every write.",
         'max(zonekeeper_etcd_alarms{alarm="NOSPACE"}) > 0',
-        conditions.metastore_space,
+        lambda facts: whole(
+            facts.metastore_full, f"etcd refuses writes for want of space: {facts.metastore_full}"
+        ),
         cause=Cause.METASTORE_FULL,
         part=InstallationPart.METASTORE,
     ),
@@ -242,7 +245,7 @@ LEVEL_ROWS = (
         30,
         "Catalog and metastore do not belong together, so nothing is written.",
         "max(zonekeeper_stores_agree) == 0",
-        conditions.divergence,
+        lambda facts: whole(facts.divergence, f"nothing is written: {facts.divergence}"),
         cause=Cause.STORES_DIFFER,
         part=InstallationPart.METASTORE,
     ),
@@ -278,7 +281,7 @@ LEVEL_ROWS = (
         30,
         "The catalog does not answer: no statement is taken.",
         "min(zonekeeper_catalog_up) == 0",
-        conditions.catalog_unreachable,
+        lambda facts: whole(facts.catalog != OK, f"the catalog does not answer: {facts.catalog}"),
         _SILENT,
         of_mirror=False,
         cause=Cause.CATALOG_UNAVAILABLE,

@@ -74,7 +74,7 @@ CERTIFICATE_S = 7 * 86_400.0
 RELAY_LATE_S = 30.0
 
 
-def _whole(holds: object, text: str) -> Findings:
+def whole(holds: object, text: str) -> Findings:
     """Return one finding for the installation as a whole, if ``holds``."""
     return {(): text} if holds else {}
 
@@ -90,49 +90,13 @@ def _each(label: str, counts: Mapping[str, int] | None, one: str, many: str) -> 
     }
 
 
-def _in_zones(counts: Mapping[str, int] | None, so: str) -> Findings | None:
+def in_zones(counts: Mapping[str, int] | None, so: str) -> Findings | None:
+    """An alert for each zone with partitions that are ``so``. None: they were not counted yet."""
     return _each("zone", counts, f"partition {so} in zone", f"partitions {so} in zone")
-
-
-def partition_without_majority(facts: InstallationFacts) -> Findings | None:
-    return _in_zones(facts.without_majority, "without a majority of voters")
-
-
-def partition_degraded(facts: InstallationFacts) -> Findings | None:
-    return _in_zones(facts.degraded, "with fewer replicas in order than wanted")
-
-
-def replicas_missing(facts: InstallationFacts) -> Findings | None:
-    return _in_zones(facts.replicas_missing, "with fewer replicas than wanted")
-
-
-def replica_broken(facts: InstallationFacts) -> Findings | None:
-    return _in_zones(facts.replicas_broken, "with a broken replica")
 
 
 def store_server_down(facts: InstallationFacts) -> Findings:
     return {(("node", node),): f"no store server takes part for node {node}" for node in facts.servers_down}
-
-
-def no_controller(facts: InstallationFacts) -> Findings:
-    return _whole(facts.controller is None, "no controller leads, so nothing is placed or moved")
-
-
-def metastore_unreachable(facts: InstallationFacts) -> Findings:
-    return _whole(facts.metastore != OK, f"the metastore does not answer: {facts.metastore}")
-
-
-def catalog_unreachable(facts: InstallationFacts) -> Findings:
-    return _whole(facts.catalog != OK, f"the catalog does not answer: {facts.catalog}")
-
-
-def metastore_space(facts: InstallationFacts) -> Findings:
-    full = facts.metastore_full
-    return _whole(full, f"etcd refuses writes for want of space: {full}")
-
-
-def divergence(facts: InstallationFacts) -> Findings:
-    return _whole(facts.divergence, f"nothing is written: {facts.divergence}")
 
 
 def disk_full(facts: InstallationFacts) -> Findings | None:
@@ -148,7 +112,7 @@ def spark_away(facts: InstallationFacts) -> Findings:
     """One that is started again and again is away as well."""
     message = f": {facts.spark_message}" if facts.spark_message else ""
     away = facts.spark in ("starting", "down")
-    return _whole(away, f"placements are computed without Spark, which is {facts.spark}{message}")
+    return whole(away, f"placements are computed without Spark, which is {facts.spark}{message}")
 
 
 def certificate_expires(facts: InstallationFacts) -> Findings:
@@ -178,7 +142,7 @@ def node_down(facts: InstallationFacts) -> Findings | None:
 
 def relay_lag(facts: InstallationFacts) -> Findings:
     lag_s = facts.relay_lag_s
-    return _whole(lag_s >= RELAY_LATE_S, f"a catalog version has waited for {lag_s:.0f} s to be published")
+    return whole(lag_s >= RELAY_LATE_S, f"a catalog version has waited for {lag_s:.0f} s to be published")
 
 
 def _duration(seconds: float) -> str:

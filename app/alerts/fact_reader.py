@@ -1,9 +1,11 @@
 """The reader of the facts: from the mirror, and from what this server knows of its stores and its relay; and
-since when the metastore is silent, by the questions that this server puts to it (``MetastoreHearing``)."""
+since when the metastore is silent, by the questions that this server puts to it (``MetastoreHearing``). How far
+the mirror is behind, and whether the catalog answers, is measured with each question."""
 
 from __future__ import annotations
 
 import asyncio
+import math
 import time
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import suppress
@@ -25,6 +27,7 @@ from rebalance.core.keyspace.txn import Get, Txn
 from rebalance.core.operations.operation import STUCK_MS
 from rebalance.metastore.mirror import KeyspaceMirror
 from rebalance.ports.metastore import Metastore, MetastoreError
+from rebalance.ports.metric_rows import NO_MEASURES, Measures, Metric
 
 SETTLE_S = 3.0
 """Leases end, and store servers leave and come back, only once the metastore answers again: what it says is
@@ -91,12 +94,13 @@ class FactReader:
     guard: StoreGuard
     relay: OutboxRelay
     divisor: float = 1.0
+    measures: Measures = NO_MEASURES
 
     def __post_init__(self) -> None:
         self._views = KeyspaceViews(self.mirror, self.keyspace)
         self._operations = OpenOperations(self.mirror, self.keyspace)
         self._stuck_early_ms = round(STUCK_MS - STUCK_MS / self.divisor)
-        self._current_s: float | None = None
+        self._current_s = -math.inf
         self._hearing = MetastoreHearing(time.monotonic())
 
     async def facts(self, answer_s: float = ANSWER_S, seen_s: float = SEEN_S) -> InstallationFacts:
@@ -106,8 +110,9 @@ class FactReader:
         catalog, metastore = await asyncio.gather(
             state_of(self.snapshot(), answer_s), self._heard(answers, answer_s)
         )
-        if answers:
+        if answers and self._current_s < asked_s:
             await self._compare(answers[0], asked_s, seen_s)
+        self.measures.set(Metric.CATALOG_UP, catalog == OK)
         state, count, tally = self.guard.state, self.count, self.count.tally
         is_counted = count.counted_at is not None
         leader = self.mirror.value(self.keyspace.controller_leader)
@@ -116,7 +121,7 @@ class FactReader:
         return InstallationFacts(
             catalog=catalog,
             metastore=metastore,
-            mirror_age_s=self._age_s(),
+            mirror_age_s=self.mirror_age_s,
             is_settling=self._hearing.unknown_since_s(asyncio.get_running_loop().time()) is not None,
             controller=None if leader is None else leader.decode(errors="replace"),
             spark=told.state,
@@ -139,6 +144,11 @@ class FactReader:
             stuck_moves=self._stuck_moves(utc_now_ms()),
         )
 
+    @property
+    def mirror_age_s(self) -> float:
+        """Seconds since the mirror was last known to be complete; ``inf``: it never was."""
+        return asyncio.get_running_loop().time() - self._current_s
+
     async def unknown_since_ms(self) -> int | None:
         """Unix time, in milliseconds, from which it is unknown whether what the mirror shows still holds: the
         metastore was heard last then, or the server was started, and since it was heard again it has not
@@ -155,6 +165,10 @@ class FactReader:
         asked_s, state = loop.time(), await state_of(self._ask(revisions), limit_s)
         if state == OK:
             self._hearing.heard(asked_s, loop.time())
+            behind = max(revisions[-1] - self.mirror.revision, 0)
+            self.measures.set(Metric.MIRROR_LAG_REVISIONS, behind)
+            if self.mirror.is_loaded and not behind:
+                self._current_s = max(asked_s, self._current_s)
         else:
             self._hearing.missed()
         return state
@@ -174,12 +188,7 @@ class FactReader:
                     newest = await self.metastore.newest(self.mirror.prefix)
                 is_current = self.mirror.revision >= newest.mod_revision
         if is_current:
-            self._current_s = max(asked_s, self._current_s or asked_s)
-
-    def _age_s(self) -> float:
-        if self._current_s is None:
-            return float("inf")
-        return asyncio.get_running_loop().time() - self._current_s
+            self._current_s = max(asked_s, self._current_s)
 
     def _stuck_moves(self, now_ms: int) -> dict[str, float]:
         """Seconds since the last progress of each operation that is stuck."""

@@ -6,11 +6,11 @@ import asyncio
 import os
 import platform
 import time
-from collections.abc import Awaitable, Callable, Iterable, Iterator
+from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import Any
 
-from app.alerts.conditions import InstallationFacts
+from app.alerts.fact_reader import FactReader
 from app.alerts.readiness_judge import judge, with_state
 from app.contract.health import LostPartitions
 from app.core.alerts import Alert
@@ -18,12 +18,9 @@ from app.views.answer_state import OK
 from app.views.keyspace_views import KeyspaceViews
 from catalog.core.errors import StoreError
 from catalog.core.zone import ZoneId
-from rebalance.controllers.store_guard import StoreGuard
-from rebalance.core.keyspace.keys import Keyspace
 from rebalance.core.keyspace.readable import Unreadable, read
 from rebalance.core.keyspace.records import EngineRecord, ProcessRecord, Trouble, WaitingZone
 from rebalance.hosting.background import Background
-from rebalance.metastore.mirror import KeyspaceMirror
 
 TIME_LIMIT_S = 1.0
 SEEN_S = 0.2
@@ -41,16 +38,13 @@ def controller_name() -> str:
 
 @dataclass(frozen=True, slots=True)
 class ReadinessProbe:
-    """``facts``: read anew, within so many seconds for a store to answer and for the mirror to follow.
-    ``alerts``: as they were judged last. ``unprotected``: which protections are missing, in words.
-    ``recoveries``: of administrators, in words. ``upgrade``: what one under way means, likewise."""
+    """``reader`` reads the facts anew. ``alerts``: as they were judged last. ``unprotected``: which protections
+    are missing, in words. ``recoveries``: of administrators, in words. ``upgrade``: what one under way means,
+    likewise."""
 
-    facts: Callable[[float, float], Awaitable[InstallationFacts]]
+    reader: FactReader
     alerts: Callable[[], Iterable[Alert]]
     views: KeyspaceViews
-    mirror: KeyspaceMirror
-    keyspace: Keyspace
-    stores: StoreGuard
     background: Background
     unprotected: tuple[str, ...] = ()
     recoveries: Callable[[], Awaitable[list[str]]] | None = None
@@ -58,12 +52,11 @@ class ReadinessProbe:
 
     async def report(self) -> dict[str, Any]:
         """The body of ``/readyz``, as ``app.api.models.Readiness`` describes it."""
-        facts, recovered = await asyncio.gather(self.facts(TIME_LIMIT_S, SEEN_S), self._recovered())
-        agreement, is_heard = self._agreement(), facts.metastore == OK
-        takes_statements = facts.catalog == OK and self.mirror.is_loaded and agreement == OK
+        facts, recovered = await asyncio.gather(self.reader.facts(TIME_LIMIT_S, SEEN_S), self._recovered())
+        agreement, is_heard, is_loaded = self._agreement(), facts.metastore == OK, self.reader.mirror.is_loaded
         metastore = facts.metastore
         if is_heard:
-            metastore = agreement if self.mirror.is_loaded else "loading"
+            metastore = agreement if is_loaded else "loading"
         # What a silent metastore said last is of no use here: nobody renews anything in it.
         leader = facts.controller if is_heard else None
         unreadable = self.views.unreadable() if is_heard else []
@@ -72,9 +65,10 @@ class ReadinessProbe:
         if waiting is not None and (zone := self.views.zone_unreadable(ZoneId(waiting.zone_id))) is not None:
             unreadable.append(zone)
         lost_partitions = self._lost_partitions() if is_heard else []
-        processes = [self._own(), *(self._others(unreadable) if is_heard else ())]
+        own = {"process": OWN, "role": "server", **_failures(self.background, self.background.troubles())}
+        processes = [own, *(self._others(unreadable) if is_heard else ())]
         body = {
-            "ready": takes_statements,
+            "ready": facts.catalog == OK and is_loaded and agreement == OK,
             "catalog": facts.catalog,
             "metastore": metastore,
             "unreadable": [record.cause for record in unreadable],
@@ -93,14 +87,18 @@ class ReadinessProbe:
             "background": {"tasks": self.background.tasks, "processes": processes},
             "unprotected": list(self.unprotected),
             "recovered_administrators": recovered,
-            "upgrade": self.upgrade() if is_heard and self.mirror.is_loaded else [],
+            "upgrade": self.upgrade() if is_heard and is_loaded else [],
         }
         is_named = facts.divergence or facts.metastore_full
         facts = replace(
             facts,
             not_agreed="" if not is_heard or metastore == OK or is_named else metastore,
             unreadable=tuple(record.cause for record in unreadable),
-            tasks=tuple(_troubles(processes)),
+            tasks=tuple(
+                (process["process"], trouble["task"], trouble["cause"])
+                for process in processes
+                for trouble in process["troubles"]
+            ),
             lost={lost["zone"]: lost["partitions"] for lost in lost_partitions},
             waiting=(self._zone_name(ZoneId(waiting.zone_id)), _age_s(waiting)) if waiting else None,
         )
@@ -117,7 +115,7 @@ class ReadinessProbe:
             return []
 
     def _agreement(self) -> str:
-        state = self.stores.state
+        state = self.reader.guard.state
         if state is None:
             return "not compared with the catalog yet"
         if state.unreadable is not None:
@@ -126,12 +124,10 @@ class ReadinessProbe:
             return f"diverged: {state.divergence.reason} (`zonectl metastore adopt`)"
         return f"full: {state.full}" if state.full else "ok"
 
-    def _own(self) -> dict[str, Any]:
-        return {"process": OWN, "role": "server", **_failures(self.background, self.background.troubles())}
-
     def _engine(self, unreadable: list[Unreadable]) -> EngineRecord:
         """Adds to ``unreadable`` what this build cannot read: readiness is reported all the same."""
-        record = read(self.mirror.get(self.keyspace.engine_status), EngineRecord.decode)
+        reader = self.reader
+        record = read(reader.mirror.get(reader.keyspace.engine_status), EngineRecord.decode)
         if isinstance(record, Unreadable):
             unreadable.append(record)
             return EngineRecord(UNKNOWN, record.cause)
@@ -148,8 +144,8 @@ class ReadinessProbe:
 
     def _others(self, unreadable: list[Unreadable]) -> list[dict[str, Any]]:
         """Processes in which something has gone wrong. Adds to ``unreadable``."""
-        prefix, others = self.keyspace.processes, []
-        for item in self.mirror.below(prefix):
+        prefix, others = self.reader.keyspace.processes, []
+        for item in self.reader.mirror.below(prefix):
             name, record = item.key.removeprefix(prefix), read(item, ProcessRecord.decode)
             if isinstance(record, Unreadable):
                 unreadable.append(record)
@@ -157,13 +153,6 @@ class ReadinessProbe:
                 role = record.role if record.role in ROLES else ""
                 others.append({"process": name, "role": role, **_failures(record, record.troubles)})
         return others
-
-
-def _troubles(processes: Iterable[dict[str, Any]]) -> Iterator[tuple[str, str, str]]:
-    """Process, task and cause."""
-    for process in processes:
-        for trouble in process["troubles"]:
-            yield process["process"], trouble["task"], trouble["cause"]
 
 
 def _failures(of: Background | ProcessRecord, troubles: Iterable[Trouble]) -> dict[str, Any]:

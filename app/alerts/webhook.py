@@ -25,7 +25,7 @@ from urllib.parse import urlsplit
 import httpx
 import structlog
 
-from app.alerts.alert_rows import BY_NAME, AlertGroup, Severity
+from app.alerts.alert_rows import ALERT_ROWS, AlertGroup
 from app.core.alerts import Alert, AlertState
 from rebalance.core.backoff import Backoff
 from rebalance.hosting.tls_handshakes import closed_handshakes
@@ -37,6 +37,7 @@ ALERTS_MAX = 100
 """Most alerts in one message, which gives the number of those that are left out."""
 HEARTBEAT = AlertGroup.MONITORING.value
 NEVER = "0001-01-01T00:00:00Z"
+_ROWS = {row.name: row for row in ALERT_ROWS}
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,51 +59,37 @@ def messages(alerts: Iterable[Alert], url: str) -> list[WebhookMessage]:
     groups: dict[str, list[Alert]] = {}
     for alert in alerts:
         if alert.state is not AlertState.PENDING:
-            groups.setdefault(BY_NAME[alert.name].group.value, []).append(alert)
+            groups.setdefault(_ROWS[alert.name].group.value, []).append(alert)
     return [_message(group, together, url) for group, together in groups.items()]
 
 
 def heartbeat(now_ms: int, url: str) -> WebhookMessage:
     """Make the message that is sent regularly, so that its receiver notices when it is missing."""
-    labels = {"alertname": "Watchdog", "severity": Severity.NONE.value, "group": HEARTBEAT}
-    beat = {
-        "status": "firing",
-        "labels": labels,
-        "annotations": {"summary": "Zonekeeper can send alerts.", "runbook": "docs/runbook/Watchdog.md"},
-        "startsAt": rfc3339(now_ms),
-        "endsAt": NEVER,
-        "generatorURL": url,
-        "fingerprint": hashlib.sha256(b"Watchdog").hexdigest()[:16],
-    }
-    document = _document(HEARTBEAT, "firing", [beat], url, 0)
-    return WebhookMessage(HEARTBEAT, frozenset(), True, document)
+    alert = Alert("Watchdog", (), AlertState.FIRING, now_ms, "Zonekeeper can send alerts.", now_ms)
+    return _message(HEARTBEAT, [alert], url)
 
 
 def _message(group: str, alerts: list[Alert], url: str) -> WebhookMessage:
     is_firing = any(not alert.is_over for alert in alerts)
     told = [_alert(alert, url) for alert in alerts[:ALERTS_MAX]]
-    status = "firing" if is_firing else "resolved"
     mark = frozenset((alert.fingerprint, alert.state.value, alert.starts_ms) for alert in alerts)
-    return WebhookMessage(group, mark, is_firing, _document(group, status, told, url, len(alerts) - len(told)))
-
-
-def _document(group: str, status: str, alerts: list[dict[str, Any]], url: str, left_out: int) -> dict[str, Any]:
-    return {
+    document = {
         "version": "4",
         "groupKey": f'{{}}:{{group="{group}"}}',
-        "truncatedAlerts": left_out,
-        "status": status,
+        "truncatedAlerts": len(alerts) - len(told),
+        "status": "firing" if is_firing else "resolved",
         "receiver": "webhook",
         "groupLabels": {"group": group},
-        "commonLabels": _common(alerts, "labels"),
-        "commonAnnotations": _common(alerts, "annotations"),
+        "commonLabels": _common(told, "labels"),
+        "commonAnnotations": _common(told, "annotations"),
         "externalURL": url,
-        "alerts": alerts,
+        "alerts": told,
     }
+    return WebhookMessage(group, mark, is_firing, document)
 
 
 def _alert(alert: Alert, url: str) -> dict[str, Any]:
-    row = BY_NAME[alert.name]
+    row = _ROWS[alert.name]
     own = {"alertname": alert.name, "severity": row.severity.value, "group": row.group.value}
     return {
         "status": alert.state.value,
@@ -152,28 +139,25 @@ class MessageRefusedError(WebhookError):
     """The receiver refuses this message (4xx), and may take others."""
 
 
+@dataclass(eq=False)
 class Webhook:
     """``url`` is where messages are posted, ``secret`` reads what they are signed with (None: they are not; it
     raises ValueError), and ``console`` is what they link to. ``divisor`` shortens the times between messages:
     for trials."""
 
-    def __init__(
-        self,
-        url: str,
-        secret: Callable[[], str] | None = None,
-        console: str = "",
-        measures: Measures = NO_MEASURES,
-        divisor: float = 1.0,
-    ) -> None:
+    url: str
+    secret: Callable[[], str] | None = None
+    console: str = ""
+    measures: Measures = NO_MEASURES
+    divisor: float = 1.0
+
+    def __post_init__(self) -> None:
         """Raises ValueError for an address that is none, or a secret that cannot be read."""
-        if urlsplit(url).scheme not in ("http", "https") or not urlsplit(url).hostname:
+        if urlsplit(self.url).scheme not in ("http", "https") or not urlsplit(self.url).hostname:
             raise ValueError("ZONEKEEPER_ALERT_WEBHOOK_URL is an http or https address")
-        if secret is not None:
-            secret()
-        self._url, self._secret, self._console = url, secret, console
-        self._measures = measures
-        self._heartbeat_s, self._repeat_s = HEARTBEAT_S / divisor, REPEAT_S / divisor
-        self._retry = Backoff(RETRY.first_s / divisor, RETRY.most_s / divisor)
+        if self.secret is not None:
+            self.secret()
+        self._retry = Backoff(RETRY.first_s / self.divisor, RETRY.most_s / self.divisor)
         self._failed: dict[str, tuple[Backoff, float]] = {}
         """The backoff, and the time of the next attempt, by group."""
         self._told: dict[str, tuple[object, float]] = {}
@@ -187,7 +171,7 @@ class Webhook:
         is_busy = self._sending is not None and not self._sending.done()
         if is_busy or self._is_held_up(RECEIVER, now):
             return
-        due = self._due(messages(alerts, self._console), now)
+        due = self._due(messages(alerts, self.console), now)
         if due:
             self._sending = asyncio.ensure_future(self._deliver(due))
 
@@ -205,9 +189,9 @@ class Webhook:
         self._told = {group: told for group, told in self._told.items() if group in groups}
         self._failed = {group: failed for group, failed in self._failed.items() if group in groups}
         due = [message for message in now_told if self._is_due(message, now)]
-        beat = heartbeat(time.time_ns() // 1_000_000, self._console)
+        beat = heartbeat(time.time_ns() // 1_000_000, self.console)
         beaten = self._told.get(HEARTBEAT)
-        if beaten is None or now - beaten[1] >= self._heartbeat_s:
+        if beaten is None or now - beaten[1] >= HEARTBEAT_S / self.divisor:
             due.append(beat)
         return [message for message in due if not self._is_held_up(message.group, now)]
 
@@ -218,7 +202,7 @@ class Webhook:
         told = self._told.get(message.group)
         if told is None or told[0] != message.mark:
             return True
-        return message.is_firing and now - told[1] >= self._repeat_s
+        return message.is_firing and now - told[1] >= REPEAT_S / self.divisor
 
     async def _deliver(self, due: list[WebhookMessage]) -> None:
         for message in due:
@@ -231,7 +215,7 @@ class Webhook:
             except (TimeoutError, WebhookError, httpx.HTTPError, ValueError, OSError) as error:
                 self._note_failure(message, error, RECEIVER)
                 return
-            self._measures.count(Metric.WEBHOOK_MESSAGES, "sent")
+            self.measures.count(Metric.WEBHOOK_MESSAGES, "sent")
             self._told[message.group] = message.mark, asyncio.get_running_loop().time()
             for group in (message.group, RECEIVER):
                 self._failed.pop(group, None)
@@ -240,28 +224,28 @@ class Webhook:
         """Raises WebhookError for an answer other than 2xx: a redirection is not followed. MessageRefusedError:
         a later message may be taken."""
         headers = {"Content-Type": "application/json", "User-Agent": "zonekeeper"}
-        if self._secret is not None:
+        if self.secret is not None:
             timestamp = str(int(time.time()))
-            secret = await asyncio.to_thread(self._secret)
+            secret = await asyncio.to_thread(self.secret)
             headers |= {TIME_HEADER: timestamp, SIGNATURE_HEADER: signature(secret, timestamp, body)}
         # What the receiver says is not read: it may be of any length.
         extensions = closed_handshakes()
         async with self._http.stream(
-            "POST", self._url, content=body, headers=headers, extensions=extensions
+            "POST", self.url, content=body, headers=headers, extensions=extensions
         ) as answer:
             if not answer.is_success:
                 refused = answer.is_client_error and answer.status_code not in LATER
                 raise (MessageRefusedError if refused else WebhookError)(f"HTTP {answer.status_code}")
 
     def _note_failure(self, message: WebhookMessage, error: Exception, held_up: str) -> None:
-        self._measures.count(Metric.WEBHOOK_MESSAGES, "failed")
+        self.measures.count(Metric.WEBHOOK_MESSAGES, "failed")
         retry = self._failed.get(held_up, (self._retry, 0.0))[0].failed()
         delay_s = retry.delay_s(self._chance.random())
         self._failed[held_up] = retry, asyncio.get_running_loop().time() + delay_s
         # The address may hold a secret: its host is enough.
         log.warning(
             "alerts not sent",
-            host=urlsplit(self._url).hostname,
+            host=urlsplit(self.url).hostname,
             group=message.group,
             error=str(error) or f"no answer within {LIMIT_S:.0f} s",
             again_in_s=round(delay_s, 1),

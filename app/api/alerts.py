@@ -13,7 +13,7 @@ from app.alerts.shown_alerts import alert_body, is_seen, seen_alerts, silence_bo
 from app.alerts.silences import check_silenced
 from app.api.bodies import Person, Reason, RequestBody, Whole
 from app.api.problems import answered, answers
-from app.api.services import Services, ServicesOf
+from app.api.services import LoadedServices, Services, ServicesOf
 from app.contract.health import (
     AlertBody,
     Alerts,
@@ -88,10 +88,9 @@ async def shown_alerts(services: Services, state: AlertState | None = None) -> l
 
 
 @router.get("/silences", **answers(SilenceList, 503))
-async def list_silences(services: ServicesOf) -> Response:
+async def list_silences(services: LoadedServices) -> Response:
     """List the silences in force, with their ends and reasons. A silence of a zone's alerts is shown only to
     users who may see the zone."""
-    services.require_metastore()
     return JSONResponse({"silences": await shown_silences(services)})
 
 
@@ -103,10 +102,9 @@ async def shown_silences(services: Services) -> list[SilenceBody]:
 
 
 @router.post("/silences", status_code=201, **answers(SilenceBegun, 400, 404, 409, 503, 504))
-async def silence_alerts(body: SilenceRequest, services: ServicesOf) -> Response:
+async def silence_alerts(body: SilenceRequest, services: LoadedServices) -> Response:
     """Silence alerts for a time: they are listed as silenced, and are not sent. A silence of the same alerts
     gets a new end. A reason is required. Alerts of Prometheus's rules are silenced in its Alertmanager."""
-    services.require_metastore()
     given = {str(label): value for label, value in body.labels.items()}
     check_silenced(body.alert, given)
     labels = await _labels(given, services)
@@ -126,9 +124,8 @@ async def silence_alerts(body: SilenceRequest, services: ServicesOf) -> Response
 
 
 @router.delete("/silences/{silence_id:segment}", **answers(SilenceEnded, 400, 404, 409, 503, 504))
-async def end_silence(silence_id: SilenceId, services: ServicesOf) -> Response:
+async def end_silence(silence_id: SilenceId, services: LoadedServices) -> Response:
     """End a silence early. Alerts that still fire are sent again."""
-    services.require_metastore()
     services.audit.require_reason()
     zones = await _zones(services)
     ended = await answered(

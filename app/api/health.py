@@ -10,7 +10,7 @@ from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
 
 from app.alerts.readiness_judge import of_zones
 from app.api.problems import answers
-from app.api.services import Services, ServicesOf
+from app.api.services import LoadedServices, Services, ServicesOf
 from app.contract.health import Health, Readiness
 from app.contract.maintenance import ScrapeTarget
 from app.requests.context import current_caller
@@ -70,7 +70,6 @@ async def metrics(services: ServicesOf) -> Response:
 
 
 @router.get("/api/v1/metrics/targets", **answers(list[ScrapeTarget], 503))
-async def list_targets(services: ServicesOf) -> Response:
+async def list_targets(services: LoadedServices) -> Response:
     """List the scrape targets of all processes, in the format of Prometheus's HTTP service discovery."""
-    services.require_metastore()
     return JSONResponse(scrape_targets(services.mirror, services.views.keyspace))

@@ -19,7 +19,7 @@ from pydantic import AwareDatetime, Field
 from app.api.addresses import Key, ZoneName
 from app.api.bodies import JSON_INT_MAX, PartitionNumber, RequestBody, Whole
 from app.api.problems import answers, documented
-from app.api.services import Services, ServicesOf
+from app.api.services import LoadedServices, Services, ServicesOf
 from app.api.statements import while_connected
 from app.contract.keys import (
     ABANDONS_FIELD,
@@ -240,7 +240,7 @@ TimeOption = Annotated[
 async def get(
     zone: ZoneName,
     key: Key,
-    services: ServicesOf,
+    services: LoadedServices,
     read: ReadOption = ReadFrom.LEADER,
     at_revision: RevisionOption = None,
     at_time: TimeOption = None,
@@ -250,7 +250,6 @@ async def get(
     replica, which gets the leader's revision and waits until it has reached it. With `at_revision` or `at_time`
     a replica waits up to 5 s to reach that point, without asking the leader."""
     deadline = Deadline(timeout, TIME_LIMIT_S if read is ReadFrom.LEADER else READ_AT_LIMIT_S)
-    services.require_metastore()
     known_zone = await services.zone(zone)
     partition = _partition(known_zone, key)
     point = _read_point(read, at_revision, at_time)
@@ -335,11 +334,10 @@ KnownTags = Annotated[
     response_model=RoutingMapBody,
     responses={**documented(400, 404, 503), 304: {"description": "The map has not changed"}},
 )
-async def get_routing(zone: ZoneName, services: ServicesOf, known: KnownTags = None) -> Response:
+async def get_routing(zone: ZoneName, services: LoadedServices, known: KnownTags = None) -> Response:
     """Return the members that serve each partition. A key's partition is its `key_hash` modulo the number of
     partitions. A higher version is newer; on a 304 it is in the header `Zonekeeper-Map-Version`. If a member
     does not answer, get the map again."""
-    services.require_metastore()
     document = services.routing.document(await services.zone(zone))
     # Weak: two bodies of one map differ in their version.
     tag = f'W/"{document.digest}"'
@@ -383,10 +381,9 @@ class VerifyRequest(RequestBody):
 
 
 @router.post("/zones/{zone:segment}/verify", **answers(VerifyBody, 400, 404, 503))
-async def verify(zone: ZoneName, body: VerifyRequest, services: ServicesOf) -> Response:
+async def verify(zone: ZoneName, body: VerifyRequest, services: LoadedServices) -> Response:
     """Read sample keys directly from each voter and learner. A copy that is merely behind gets about 3 s to
     catch up; a copy that cannot be read counts as different. Missing replicas are counted separately."""
-    services.require_metastore()
     known_zone = await services.zone(zone)
     numbers = _numbers(known_zone, body)
     saved = None if body.saved is None else {sample.partition: sample.keys for sample in body.saved}

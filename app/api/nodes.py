@@ -12,7 +12,7 @@ from pydantic import Field
 
 from app.api.bodies import Person, Reason, RequestBody
 from app.api.problems import answered, answers
-from app.api.services import Services, ServicesOf
+from app.api.services import LoadedServices, Services
 from app.contract.columns import without_sums
 from app.contract.nodes import CanStop, DrainResult, NodeBody, NodeRemoval, Nodes
 from app.process.logs import utc_now_ms
@@ -40,21 +40,19 @@ class RemovalRequest(DrainRequest):
 
 
 @router.get("/nodes", **answers(Nodes, 503))
-async def list_nodes(services: ServicesOf) -> Response:
+async def list_nodes(services: LoadedServices) -> Response:
     """List live nodes, and nodes that are down but are data nodes of a zone or hold members. Members are
     counted for callers who may see all zones."""
-    services.require_metastore()
     seen = await services.seen_zones()
     nodes = [node if seen is None else without_sums(NodeBody, node) for node in services.views.nodes()]
     return JSONResponse(await services.dated({"nodes": nodes}))
 
 
 @router.put("/nodes/{node:segment}/drain", **answers(DrainResult, 400, 404, 409, 503, 504))
-async def drain_node(node: NodeName, body: DrainRequest, services: ServicesOf) -> Response:
+async def drain_node(node: NodeName, body: DrainRequest, services: LoadedServices) -> Response:
     """Mark the node as leaving. It stops being a data node of any zone at once, regardless of timers, and
     serves its replicas until they have moved (``members`` and ``copies`` are 0). It stays drained across
     restarts. Refused if a zone would be left without a live data node."""
-    services.require_metastore()
     services.audit.require_reason(body.reason)
     _known(node, services)
     revision = await _drain(node, body, services)
@@ -84,10 +82,9 @@ async def _drain(node: str, body: DrainRequest, services: Services) -> int:
 
 
 @router.delete("/nodes/{node:segment}/drain", **answers(DrainResult, 400, 404, 409, 503, 504))
-async def undrain_node(node: NodeName, services: ServicesOf) -> Response:
+async def undrain_node(node: NodeName, services: LoadedServices) -> Response:
     """Return the node to service. Zones use it again, subject to their timers; a zone with AUTO SCALE UP OFF
     does not."""
-    services.require_metastore()
     services.audit.require_reason()
     _known(node, services)
     await answered(services.limits.require_rebalancing(f"taking {node} back moves data onto it"))
@@ -98,12 +95,11 @@ async def undrain_node(node: NodeName, services: ServicesOf) -> Response:
 
 
 @router.post("/nodes/{node:segment}/removal", **answers(NodeRemoval, 400, 404, 409, 503, 504))
-async def remove_node(node: NodeName, body: RemovalRequest, services: ServicesOf) -> Response:
+async def remove_node(node: NodeName, body: RemovalRequest, services: LoadedServices) -> Response:
     """Remove a node that is gone for good. It is drained, and its replicas are rebuilt on other nodes from the
     remaining copies; a repeated request deletes its records once no zone needs the node. Its old directory and
     processes are not used again: the node can only come back as a new one. Refused while the node is alive, and
     if a partition would be left without a majority or without a copy."""
-    services.require_metastore()
     services.audit.require_reason(body.reason)
     if _known(node, services)["alive"]:
         raise node_alive(node)
@@ -163,10 +159,9 @@ def _needed(node: str, removal: NodeRemoval) -> str:
 
 
 @router.get("/nodes/{node:segment}/can-stop", **answers(CanStop, 404, 503))
-async def can_stop_node(node: NodeName, services: ServicesOf) -> Response:
+async def can_stop_node(node: NodeName, services: LoadedServices) -> Response:
     """Check whether the node can be stopped now, and list what each partition would lose. The answer is no
     while the metastore does not respond, since the losses are unknown then."""
-    services.require_metastore()
     body = _known(node, services)
     zones = {zone.zone_id: zone.name for zone in (await services.snapshot()).zones}
     stop = can_stop(node, services.views, zones, await services.freshness.silence())

@@ -10,7 +10,7 @@ from fastapi.responses import JSONResponse, Response
 
 from app.api.bodies import ActionRequest, FinaliseRequest, OperationPause, PartitionsCancel
 from app.api.problems import answered, answers
-from app.api.services import SEEN_S, Services, ServicesOf
+from app.api.services import SEEN_S, LoadedServices, Services, ServicesOf
 from app.api.statements import WAIT_S_MAX
 from app.contract.operations import (
     CancelledBody,
@@ -54,7 +54,7 @@ OperationName = Annotated[
 
 @router.get("", **answers(Operations, 400, 404, 503))
 async def list_operations(
-    services: ServicesOf,
+    services: LoadedServices,
     zone: Annotated[str | None, Query(description="only of this zone, by name")] = None,
     state: Annotated[list[StateName] | None, Query(description="only in these states")] = None,
     kind: Annotated[list[KindName] | None, Query(description="only of these kinds")] = None,
@@ -63,13 +63,12 @@ async def list_operations(
 ) -> Response:
     """List operations, newest first: all in progress, and the last 200 ended ones of each zone that the caller
     may see."""
-    services.require_metastore()
     zone_id: ZoneId | None = (await services.zone(zone)).zone_id if zone is not None else None
     states, kinds = frozenset(state or ()), frozenset(kind or ())
     subject = f"operations/{zone_id}/{sorted(states)}/{sorted(kinds)}"
     offset = page_offset(subject, token)
     named = {OperationState(name) for name in states}, {OperationKind(name) for name in kinds}
-    views, now_ms, end = _views(services), utc_now_ms(), offset + page_size
+    views, now_ms, end = services.operation_views, utc_now_ms(), offset + page_size
     operations = views.listed(OperationFilter(zone_id, *named, await services.seen_zones()))
     shown = [views.summary(operation, item, now_ms) for operation, item in operations[offset:end]]
     following = page_token(subject, end) if end < len(operations) else None
@@ -79,7 +78,7 @@ async def list_operations(
 @router.get("/{operation:segment}", **answers(OperationAnswer, 400, 404, 503))
 async def get_operation(
     operation: OperationName,
-    services: ServicesOf,
+    services: LoadedServices,
     wait_timeout: Annotated[
         float, Query(ge=0, le=WAIT_S_MAX, description="seconds to wait until the operation is over")
     ] = 0,
@@ -87,12 +86,11 @@ async def get_operation(
 ) -> Response:
     """Show an operation: its progress, what waits and why, and what it moves. With ``wait_timeout`` the answer
     comes when the operation is over or the time is up."""
-    services.require_metastore()
-    if _views(services).find(checked_id(operation)) is None:
+    if services.operation_views.find(checked_id(operation)) is None:
         raise not_found(operation)
 
     def over() -> bool:
-        entry = _views(services).find(operation)
+        entry = services.operation_views.find(operation)
         return entry is None or entry[0].is_over
 
     if wait_timeout and not over():
@@ -166,12 +164,13 @@ async def finalise_operation(operation: OperationName, body: FinaliseRequest, se
 
 
 @router.post("/{operation:segment}/reverse", status_code=202, **answers(ReverseAnswer, 400, 404, 409, 503, 504))
-async def reverse_operation(operation: OperationName, body: ActionRequest, services: ServicesOf) -> Response:
+async def reverse_operation(
+    operation: OperationName, body: ActionRequest, services: LoadedServices
+) -> Response:
     """Return to the previous assignment with a new operation: a new catalog version with the zone's previous
     parameters, and its previous target. Refused (409, REVERSE_IMPOSSIBLE) if the zone has had a later
     operation, if the catalog or the data nodes no longer allow the previous target, or if a reset discarded
     copies."""
-    services.require_metastore()
     by, verified = _who(body, services)
     await answered(services.limits.require_rebalancing(f"reversing {operation} moves data back"))
     reversal = await answered(services.reverse.reverse(operation, by, body.reason, verified=verified))
@@ -197,10 +196,6 @@ def _who(body: ActionRequest, services: Services) -> tuple[str, bool]:
     return actor.name or UNKNOWN_NAME, actor.verified
 
 
-def _views(services: Services) -> OperationViews:
-    return OperationViews(services.mirror, services.views.keyspace, services.views)
-
-
 def _partitions(cancelled: CancelledPartitions) -> CancelledBody:
     return {
         "given_up": list(cancelled.stays),
@@ -216,7 +211,7 @@ async def _changed(
     moves were cancelled."""
 
     def seen() -> bool:
-        entry = _views(services).find(operation.operation_id)
+        entry = services.operation_views.find(operation.operation_id)
         return entry is None or entry[0].state is operation.state
 
     await services.mirror.wait_until(seen, SEEN_S)

@@ -12,7 +12,7 @@ from pydantic import Field
 from app.api.addresses import ZoneName
 from app.api.bodies import PartitionNumber, RequestBody, Whole
 from app.api.problems import answers
-from app.api.services import Services, ServicesOf
+from app.api.services import LoadedServices, Services, ServicesOf
 from app.contract.recovery import LossResets, PartitionStates, Resets, Restarts
 from app.requests.context import current_origin
 from app.views.mirror_freshness import as_of
@@ -99,13 +99,12 @@ class LossResetRequest(RequestBody):
 @router.get("/states", **answers(PartitionStates, 400, 404, 503))
 async def recovery_states(
     zone: ZoneName,
-    services: ServicesOf,
+    services: LoadedServices,
     partition: Annotated[list[PartitionNumber] | None, Query(description="default: every partition")] = None,
     node: Annotated[list[str] | None, Query(description="only partitions with a replica on this node")] = None,
 ) -> Response:
     """Return the state of each partition and of its replicas, as the views of partition states do. While the
     metastore does not respond, replicas are UNKNOWN since its last response."""
-    services.require_metastore()
     known_zone = await services.zone(zone)
     check_numbers(known_zone, partition or ())
     known = {record["name"] for record in services.views.nodes()}

@@ -23,6 +23,7 @@ from app.sql.statements.results import StatementEngine
 from app.sql.statements.script_reader import ScriptReader
 from app.views.keyspace_views import KeyspaceViews
 from app.views.mirror_freshness import MirrorFreshness, as_of
+from app.views.operation_views import OperationViews
 from app.views.routing import RoutingView, ZoneDirectory, ZoneEndpoints
 from catalog.core.authorisation import ALL_ZONES, Privilege, zone_object
 from catalog.core.errors import ErrorKind, StoreError
@@ -81,6 +82,10 @@ class Services:
     """Watch over callers' standing; None: no login is required."""
     metrics: Exposition = field(default_factory=lambda: Exposition((ProcessRole.SERVER,)))
 
+    @property
+    def operation_views(self) -> OperationViews:
+        return OperationViews(self.mirror, self.views.keyspace, self.views)
+
     async def zone(self, name: str) -> Zone:
         """The zone of that name, if the caller may see it. Raises RefusedError (ZONE_NOT_FOUND), StoreError."""
         caller = current_caller()
@@ -124,5 +129,12 @@ async def _services(request: Request) -> Services:
     return services
 
 
+async def _loaded(services: Annotated[Services, Depends(_services)]) -> Services:
+    services.require_metastore()
+    return services
+
+
 ServicesOf = Annotated[Services, Depends(_services)]
 """Annotation of a route's parameter for the services."""
+LoadedServices = Annotated[Services, Depends(_loaded)]
+"""The same for a route that needs the keyspace to have been read once."""

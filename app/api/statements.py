@@ -19,7 +19,7 @@ from pydantic import BaseModel, Field
 
 from app.api.bodies import Reason, RequestBody
 from app.api.problems import answers, documented, problem_document, problem_response
-from app.api.services import Services, ServicesOf
+from app.api.services import LoadedServices, Services, ServicesOf
 from app.contract.statements import LoggedStatement, ResultRows, StatementAnswer, Warned
 from app.requests.context import acting, current_actor
 from app.sql.engine.statement_jobs import REST, ROWS_IN_PAGE, new_statement, script_work
@@ -176,13 +176,12 @@ class PlanBody(BaseModel):
 
 
 @router.post("/plan", response_model=PlanBody, responses=documented(400, 404, 409, 413, 422, 503))
-async def make_plan(request: Request, body: PlanRequest, services: ServicesOf) -> Response:
+async def make_plan(request: Request, body: PlanRequest, services: LoadedServices) -> Response:
     """Plan what a script, or a set of files compared with the catalog, would change and move.
 
     ``plan_id`` is made of all that the plan was computed from; ``POST /statements`` with it carries out exactly
     this plan, or says what changed (40001). An error in a file is a problem document whose ``file`` names it;
     line and column are that file's."""
-    services.require_metastore()
     if (body.files is None) == (body.sql is None):
         raise RefusedError(ErrorKind.INVALID_REQUEST, "a plan is made of either files or sql")
     if body.prune is True:
@@ -455,7 +454,7 @@ IfMatch = Annotated[
 async def run_statements(
     request: Request,
     body: LoggedStatementRequest,
-    services: ServicesOf,
+    services: LoadedServices,
     key: IdempotencyKey = None,
     if_match: IfMatch = None,
 ) -> Response:
@@ -467,7 +466,6 @@ async def run_statements(
     With ``If-Match`` it holds changes only, and runs only if the catalog is at that version still; with
     ``plan_id``, only if exactly that plan would still come out (40001 says what changed). With
     ``validate_only`` nothing is changed, and the answer is the plan of the script."""
-    services.require_metastore()
     _check_combination(body, key, if_match)
     sql = services.sql
     with acting(current_actor().because(body.reason)):

@@ -124,7 +124,7 @@ async def revoke_token(token_id: Annotated[str, Path(max_length=32)], services: 
     if token is None:
         raise RefusedError(ErrorKind.TOKEN_NOT_FOUND, f"there is no token {token_id}")
     await access.store.revoke_token(token_id, utc_now_us())
-    access.forget(token.digest)
+    access.tokens.forget(token.digest)
     await services.audit.record(Action.REVOKE_TOKEN, token_id, {"owner": str(token.owner)})
     revoked = next(one for one in await access.store.tokens(token.owner) if one.token_id == token_id)
     return _private(_body(revoked, utc_now_us()))

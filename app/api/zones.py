@@ -12,7 +12,7 @@ from fastapi.responses import JSONResponse, Response
 from app.api.addresses import ZoneName
 from app.api.bodies import JSON_INT_MAX
 from app.api.problems import answers, documented
-from app.api.services import Services, ServicesOf
+from app.api.services import LoadedServices, Services
 from app.contract.zones import PartitionAnswer, PartitionMap, Partitions, ProgressAnswer, ZoneDetail, Zones
 from app.requests.context import seen_zones
 from app.views.keyspace_views import KeyspaceViews
@@ -31,8 +31,7 @@ router = APIRouter(prefix="/api/v1", tags=["zones"])
 
 
 @router.get("/zones", **answers(Zones, 503))
-async def list_zones(services: ServicesOf) -> Response:
-    services.require_metastore()
+async def list_zones(services: LoadedServices) -> Response:
     snapshot = await services.snapshot()
     seen = seen_zones(snapshot)
     zones = [
@@ -42,8 +41,7 @@ async def list_zones(services: ServicesOf) -> Response:
 
 
 @router.get("/zones/{zone:segment}", **answers(ZoneDetail, 404, 503))
-async def get_zone(zone: ZoneName, services: ServicesOf) -> Response:
-    services.require_metastore()
+async def get_zone(zone: ZoneName, services: LoadedServices) -> Response:
     known_zone = await services.zone(zone)
     snapshot = await services.snapshot()
     body = services.views.zone(known_zone, snapshot)
@@ -55,9 +53,8 @@ async def get_zone(zone: ZoneName, services: ServicesOf) -> Response:
 
 
 @router.get("/zones/{zone:segment}/partitions", **answers(Partitions, 404, 503))
-async def list_partitions(zone: ZoneName, services: ServicesOf) -> Response:
+async def list_partitions(zone: ZoneName, services: LoadedServices) -> Response:
     """List the partitions of a zone: assignments, members, and the progress of moves or what they wait for."""
-    services.require_metastore()
     known_zone = await services.zone(zone)
     count = known_zone.partitions
     partitions = await _read(services, count, lambda views: views.partitions(known_zone.zone_id, count))
@@ -67,9 +64,8 @@ async def list_partitions(zone: ZoneName, services: ServicesOf) -> Response:
 
 @router.get("/zones/{zone:segment}/partitions/{partition}", **answers(PartitionAnswer, 400, 404, 503))
 async def get_partition(
-    zone: ZoneName, partition: Annotated[int, Path(ge=0, lt=PARTITIONS_MAX)], services: ServicesOf
+    zone: ZoneName, partition: Annotated[int, Path(ge=0, lt=PARTITIONS_MAX)], services: LoadedServices
 ) -> Response:
-    services.require_metastore()
     known_zone = await services.zone(zone)
     if partition >= known_zone.partitions:
         message = f"zone {known_zone.name} has partitions 0 to {known_zone.partitions - 1}"
@@ -89,13 +85,12 @@ async def get_partition(
 )
 async def get_partition_map(
     zone: ZoneName,
-    services: ServicesOf,
+    services: LoadedServices,
     accept: Annotated[str, Header(description=f"{MAP_MEDIA_TYPE} for the compact form")] = "*/*",
     if_none_match: Annotated[str | None, Header(description="ETag of the client's map")] = None,
 ) -> Response:
     """Return the copies, their states and the leaders of all partitions, for clients that route requests
     themselves. Poll with the ETag, which holds topology version and update sequence."""
-    services.require_metastore()
     known_zone = await services.zone(zone)
     published = partition_map_of(
         services.mirror, services.views.keyspace, services.views.ownership, known_zone.zone_id
@@ -117,12 +112,11 @@ async def get_partition_map(
 @router.get("/progress/{zone_id}", **answers(ProgressAnswer, 400, 404, 503))
 async def get_progress(
     zone_id: Annotated[int, Path(ge=1, le=JSON_INT_MAX)],
-    services: ServicesOf,
+    services: LoadedServices,
     version: Annotated[int, Query(ge=0, le=JSON_INT_MAX, description="catalog version to wait for")] = 0,
 ) -> Response:
     """Show the progress of a zone by its id, which also works for dropped zones. CONVERGED: the zone matches
     this catalog version or a later one, and nothing moves."""
-    services.require_metastore()
     known_id = ZoneId(zone_id)
     intent = services.views.intent(known_id)
     if intent is not None and intent.version >= version:

@@ -6,10 +6,9 @@ from __future__ import annotations
 import asyncio
 import gc
 import json
-import socket
 from collections.abc import Callable, Coroutine, Iterator, Mapping
 from contextlib import AsyncExitStack
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -24,8 +23,7 @@ from app.api import (
     audit,
     health,
     kv,
-    log_levels,
-    metastore,
+    maintenance,
     nodes,
     operations,
     problems,
@@ -34,7 +32,6 @@ from app.api import (
     statements,
     tokens,
     trino,
-    upgrade,
     zones,
 )
 from app.api.addresses import AddressMiddleware
@@ -57,14 +54,11 @@ from app.edge.trust import url_of
 from app.edge.uvicorn_server import listen, places_of, serve_http
 from app.metrics.gauges import (
     LoopLag,
-    MirrorAge,
     PartitionGauges,
     ServerGauges,
     certificate_probe,
-    follow_catalog,
     follow_members,
     follow_operations,
-    put_waiting,
 )
 from app.metrics.request_meter import RequestMeter
 from app.metrics.scrape_door import ScrapeDoor
@@ -72,7 +66,6 @@ from app.process.build import own_version
 from app.process.logs import configure
 from app.security.token_secrets import ScrapeToken
 from app.sql.engine.executor import trim_catalog
-from app.sql.statements.statement_line import StatementLine
 from app.views.processes import scrape_targets
 from rebalance.controllers.clock import SteadyClock
 from rebalance.controllers.ring_events import RingStandby
@@ -84,6 +77,7 @@ from rebalance.hosting.tls import LoadedCertificate
 from rebalance.metastore.level_gate import within_level
 from rebalance.metastore.mirror import KeyspaceMirror
 from rebalance.metastore.registered_process import ProcessReport
+from rebalance.ports.metric_rows import Metric
 
 DESCRIPTION = """Zone management for partitioned, replicated stores: where data lives, said in SQL.
 
@@ -110,8 +104,7 @@ def build_app(services: Services, verified_header: str = "", console: Console | 
     app.include_router(statements.router)
     app.include_router(statements.logged)
     data = (kv, rebalance, recovery, operations, audit)
-    watched = (metastore, upgrade, health, alerts, log_levels)
-    for module in (zones, nodes, *data, *watched, tokens, trino):
+    for module in (zones, nodes, *data, maintenance, health, alerts, tokens, trino):
         app.include_router(module.router)
     if console is not None:
         app.mount(PATH, console)
@@ -146,39 +139,6 @@ SANDBOX_WARM_UP_S = 2.0
 Started = Callable[[str], None]
 
 
-@dataclass(frozen=True, slots=True)
-class _ApiDoors:
-    """Sockets on which the API listens; for HTTPS if there is a certificate."""
-
-    host: str
-    http: socket.socket
-    https: socket.socket | None
-    certificate: LoadedCertificate | None
-
-    @classmethod
-    def open(cls, settings: Settings, stack: AsyncExitStack) -> _ApiDoors:
-        """Raises ValueError, and OSError for an address that is taken."""
-        http = stack.enter_context(listen(settings.host, settings.port))
-        certificate, https = certificate_of(settings), None
-        if certificate is not None:
-            https = stack.enter_context(listen(settings.host, settings.https_port))
-        return cls(settings.host, http, https, certificate)
-
-    @property
-    def http_port(self) -> int:
-        return int(self.http.getsockname()[1])
-
-    @property
-    def https_port(self) -> int | None:
-        return None if self.https is None else int(self.https.getsockname()[1])
-
-    @property
-    def scraped_url(self) -> str:
-        if self.https_port is None:
-            return scraped_url("http", self.host, self.http_port)
-        return scraped_url("https", self.host, self.https_port)
-
-
 async def serve(
     settings: Settings, *, controllers: bool, on_started: Started, unprotected: tuple[str, ...] = ()
 ) -> None:
@@ -191,12 +151,15 @@ async def serve(
     configure("server")
     roles = (ProcessRole.SERVER, ProcessRole.CONTROLLER) if controllers else (ProcessRole.SERVER,)
     async with AsyncExitStack() as stack:
-        doors = _ApiDoors.open(settings, stack)
+        http, https = stack.enter_context(listen(settings.host, settings.port)), None
+        if (certificate := certificate_of(settings)) is not None:
+            https = stack.enter_context(listen(settings.host, settings.https_port))
+        http_port, https_port = http.getsockname()[1], None if https is None else https.getsockname()[1]
         frame = ProcessFrame.open(settings, stack, *roles)
         stores = await open_stores(frame)
         parts = open_services(frame, stores, unprotected)
         console = Console(background=frame.background) if settings.console else None
-        app = _application(frame, parts.services, console, doors.https_port)
+        app = _application(frame, parts.services, console, https_port)
         trust, served = trust_of(settings, unprotected), asyncio.Event()
         connections = places_of(settings.http_limits, trust)
 
@@ -205,7 +168,7 @@ async def serve(
             # of that again each time would hold every request up.
             gc.collect()
             gc.freeze()
-            on_started(url_of("http", settings.host, doors.http_port))
+            on_started(url_of("http", settings.host, http_port))
             served.set()
             # After the first answer can be given; before somebody waits for a query.
             asyncio.get_running_loop().call_later(SANDBOX_WARM_UP_S, parts.sandbox.warm)
@@ -218,13 +181,15 @@ async def serve(
             connections=connections,
             strangers=StrangerShare() if settings.auth else None,
         )
-        apis = {"API": serve_at(doors.http, started)}
-        if doors.certificate is not None and doors.https is not None and doors.https_port is not None:
-            shown = partial(on_started, url_of("https", settings.host, doors.https_port))
-            apis["API over TLS"] = serve_at(doors.https, shown, tls=doors.certificate.server_context)
+        apis, door = {"API": serve_at(http, started)}, ("http", settings.host, http_port)
+        if certificate is not None and https is not None:
+            door = ("https", settings.host, https_port)
+            apis["API over TLS"] = serve_at(
+                https, partial(on_started, url_of(*door)), tls=certificate.server_context
+            )
         works = {
-            **_works(frame, stores, parts, doors),
-            **_measured(frame, stores, connections, doors.certificate, parts.line),
+            **_works(frame, stores, parts, scraped_url(*door), certificate),
+            **_measured(frame, stores, parts, connections, certificate),
             **dict(_chosen_works(frame, stores, parts.services, console)),
         }
         if controllers:
@@ -246,16 +211,22 @@ def _application(
     return RequestMeter(app, metrics)
 
 
-def _works(frame: ProcessFrame, stores: ServerStores, parts: ServerParts, doors: _ApiDoors) -> dict[str, Work]:
+def _works(
+    frame: ProcessFrame,
+    stores: ServerStores,
+    parts: ServerParts,
+    metrics_url: str,
+    certificate: LoadedCertificate | None,
+) -> dict[str, Work]:
     """Background work of every server, by name."""
     settings, metastore, keyspace, mirror = frame.settings, frame.metastore, frame.keyspace, stores.mirror
     report = ProcessReport(
         metastore,
         keyspace,
         controller_name(),
-        entry_of(ProcessRole.SERVER, doors.scraped_url),
+        entry_of(ProcessRole.SERVER, metrics_url),
         frame.background,
-        certificates=shown_by(settings, doors.certificate),
+        certificates=shown_by(settings, certificate),
     )
     return {
         "keyspace mirror": mirror.run,
@@ -293,19 +264,23 @@ def _chosen_works(
 def _measured(
     frame: ProcessFrame,
     stores: ServerStores,
+    parts: ServerParts,
     connections: ConnectionPlaces,
     certificate: LoadedCertificate | None,
-    line: StatementLine,
 ) -> dict[str, Work]:
     """Register the server's own metrics, and return the work that measures them, by name; it must run beside
     the server."""
-    metrics, metastore, keyspace, mirror = frame.metrics, frame.metastore, frame.keyspace, stores.mirror
-    age = MirrorAge(mirror, metastore, metrics)
-    gauges = ServerGauges(metrics, mirror, keyspace, stores.views, stores.guard, stores.relay, age)
-    for probe in gauges.probes():
+    metrics = frame.metrics
+    for probe in ServerGauges(metrics, stores.views, parts.facts).probes():
         metrics.ask(probe)
     metrics.ask(PartitionGauges(stores.count, metrics).probe)
-    metrics.ask(partial(put_waiting, line, connections, metrics))
+
+    def put_waiting() -> None:
+        metrics.set(Metric.STATEMENTS_WAITING, parts.line.waiting)
+        metrics.set(Metric.STATEMENTS_RUNNING, parts.line.running)
+        metrics.set(Metric.HTTP_CONNECTIONS, connections.open)
+
+    metrics.ask(put_waiting)
     if certificate is not None:
         metrics.ask(certificate_probe("api", certificate, metrics))
     lag = LoopLag(metrics)
@@ -313,10 +288,8 @@ def _measured(
     quota = frame.settings.metastore_quota_mb << 20
     return {
         "metrics: event loop": lag.run,
-        "metrics: mirror": age.run,
-        "metrics: operations": partial(follow_operations, mirror, keyspace, metrics),
-        "metrics: catalog": partial(follow_catalog, stores.catalog.snapshot, metrics),
-        "metrics: metastore": partial(follow_members, metastore, metrics, quota),
+        "metrics: operations": partial(follow_operations, stores.mirror, frame.keyspace, metrics),
+        "metrics: metastore": partial(follow_members, frame.metastore, metrics, quota),
     }
 
 

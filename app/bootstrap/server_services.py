@@ -46,20 +46,7 @@ from rebalance.controllers.store_requests import StoreRequests
 from rebalance.controllers.upgrade import UpgradeKeeper
 from rebalance.data.zone_router import ZoneRouter
 from rebalance.groups.calls.group_checks import CopyReader, LinearizableProbe
-from rebalance.metastore.mirror import KeyspaceMirror
 from rebalance.nodes.partition_view import MirroredEndpoints, Mirrors
-
-
-def open_alerts(frame: ProcessFrame, facts: FactReader, mirror: KeyspaceMirror) -> AlertWatch:
-    """Raises ValueError for a webhook that cannot be used."""
-    settings, measures = frame.settings, frame.metrics
-    url, divisor, send = settings.alert_webhook_url, settings.alert_times_divisor, None
-    if url:
-        file = settings.alert_webhook_secret_file
-        secret = None if file is None else partial(read_secret, file)
-        send = frame.closing(Webhook(url, secret, settings.url or "", measures, divisor)).send
-    stores = (frame.metastore, mirror, frame.keyspace, controller_name())
-    return AlertWatch(facts.facts, *stores, divisor=divisor, send=send, measures=measures)
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,19 +54,10 @@ class ServerParts:
     """``services``, and what works behind them."""
 
     services: Services
+    facts: FactReader
     serving: ServingWatch
     sandbox: SandboxPool
     line: StatementLine
-
-
-@dataclass(frozen=True, slots=True)
-class _Judgement:
-    """Parts by which this server judges the state of the installation."""
-
-    facts: FactReader
-    serving: ServingWatch
-    freshness: MirrorFreshness
-    alerts: AlertWatch
 
 
 def open_services(frame: ProcessFrame, stores: ServerStores, unprotected: tuple[str, ...]) -> ServerParts:
@@ -90,7 +68,12 @@ def open_services(frame: ProcessFrame, stores: ServerStores, unprotected: tuple[
     groups = MirroredEndpoints(Mirrors(mirror, mirror, mirror, keyspace))
     endpoints = ZoneEndpoints(mirror, ring, groups, views.is_store)
     router = frame.closing(ZoneRouter(endpoints, tls=settings.tls))
-    judgement = _open_judgement(frame, stores, router)
+    count = stores.count
+    sources = (catalog.snapshot, metastore, mirror, count, keyspace, stores.guard, stores.relay)
+    facts = FactReader(*sources, settings.alert_times_divisor, frame.metrics)
+    alerts = _open_alerts(frame, facts)
+    serving = ServingWatch(facts.unknown_since_ms, router, count.sizes)
+    freshness = MirrorFreshness(count.since_ms, serving.silence, lambda: count.changed_at)
     access = access_of(catalog) if settings.auth else None
     sessions = SessionView(access, catalog) if access is not None else None
     watch = StandingWatch(sessions, catalog.snapshot) if sessions is not None else None
@@ -101,14 +84,23 @@ def open_services(frame: ProcessFrame, stores: ServerStores, unprotected: tuple[
     )
     recovery = PartitionRecovery(metastore, keyspace, frame.closing(LinearizableProbe(settings.tls)))
     requests = StoreRequests(metastore, keyspace, mirror, ring, views.is_store, tls=settings.tls)
-    engine = _open_engine(frame, stores, judgement, sandbox, Procedures(recovery, requests), gate)
+    engine = _open_engine(frame, stores, alerts, freshness, sandbox, Procedures(recovery, requests), gate)
     upgrades = UpgradeKeeper(metastore, keyspace, mirror, stores.guard, catalog.raise_level)
+    readiness = ReadinessProbe(
+        facts,
+        lambda: alerts.alerts,
+        views,
+        frame.background,
+        unprotected=unprotected or left_open(has_login=settings.auth),
+        recoveries=partial(recovery_lines, catalog),
+        upgrade=lambda: notices(upgrades.upgrade),
+    )
     control = OperationControl(metastore, keyspace, WallClock())
     services = Services(
         sql=engine,
         snapshot=catalog.snapshot,
-        readiness=_readiness(frame, stores, judgement, upgrades, unprotected).report,
-        freshness=judgement.freshness,
+        readiness=readiness.report,
+        freshness=freshness,
         zones=ZoneDirectory(mirror, keyspace, catalog.snapshot),
         views=views,
         mirror=mirror,
@@ -129,37 +121,33 @@ def open_services(frame: ProcessFrame, stores: ServerStores, unprotected: tuple[
         log_levels=LogLevelKeeper(metastore, keyspace),
         operations=control,
         audit=Audit(catalog, catalog.snapshot),
-        alerts=judgement.alerts,
+        alerts=alerts,
         reverse=OperationReverse(catalog, control, mirror, keyspace, views),
         access=access,
         sessions=sessions,
         watch=watch,
         metrics=frame.metrics,
     )
-    return ServerParts(services, judgement.serving, sandbox, line)
+    return ServerParts(services, facts, serving, sandbox, line)
 
 
-def _open_judgement(frame: ProcessFrame, stores: ServerStores, router: ZoneRouter) -> _Judgement:
-    count = stores.count
-    facts = FactReader(
-        stores.catalog.snapshot,
-        frame.metastore,
-        stores.mirror,
-        count,
-        frame.keyspace,
-        stores.guard,
-        stores.relay,
-        divisor=frame.settings.alert_times_divisor,
-    )
-    serving = ServingWatch(facts.unknown_since_ms, router, count.sizes)
-    freshness = MirrorFreshness(count.since_ms, serving.silence, lambda: count.changed_at)
-    return _Judgement(facts, serving, freshness, open_alerts(frame, facts, stores.mirror))
+def _open_alerts(frame: ProcessFrame, facts: FactReader) -> AlertWatch:
+    """Raises ValueError for a webhook that cannot be used."""
+    settings, measures = frame.settings, frame.metrics
+    url, divisor, send = settings.alert_webhook_url, settings.alert_times_divisor, None
+    if url:
+        file = settings.alert_webhook_secret_file
+        secret = None if file is None else partial(read_secret, file)
+        send = frame.closing(Webhook(url, secret, settings.url or "", measures, divisor)).send
+    stores = (facts.metastore, facts.mirror, facts.keyspace, controller_name())
+    return AlertWatch(facts.facts, *stores, divisor=divisor, send=send, measures=measures)
 
 
 def _open_engine(
     frame: ProcessFrame,
     stores: ServerStores,
-    judgement: _Judgement,
+    alerts: AlertWatch,
+    freshness: MirrorFreshness,
     sandbox: SandboxPool,
     procedures: Procedures,
     gate: StatementGate,
@@ -170,32 +158,11 @@ def _open_engine(
         frame.keyspace,
         ownership=lambda: ring.shown,
         store_copies=StoreCopies(ring, settings.tls).read,
-        alerts=lambda: judgement.alerts.alerts,
-        freshness=judgement.freshness,
+        alerts=lambda: alerts.alerts,
+        freshness=freshness,
     )
     registry = registry_with_metadata()
     check_complete(view.name for view in registry if view.schema == SCHEMA)
     engine = SqlEngine(stores.catalog, sources, sandbox, settings.query_timeout_s, registry, procedures, gate)
     frame.stack.callback(engine.close)
     return engine
-
-
-def _readiness(
-    frame: ProcessFrame,
-    stores: ServerStores,
-    judgement: _Judgement,
-    upgrades: UpgradeKeeper,
-    unprotected: tuple[str, ...],
-) -> ReadinessProbe:
-    return ReadinessProbe(
-        judgement.facts.facts,
-        lambda: judgement.alerts.alerts,
-        stores.views,
-        stores.mirror,
-        frame.keyspace,
-        stores.guard,
-        frame.background,
-        unprotected=unprotected or left_open(has_login=frame.settings.auth),
-        recoveries=partial(recovery_lines, stores.catalog),
-        upgrade=lambda: notices(upgrades.upgrade),
-    )

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from app.cli.exits import ExitCode
 from app.cli.options import (
     DEFAULT_DATA_DIR,
     CatalogOption,
@@ -27,7 +26,7 @@ def recover(
     password_stdin: PasswordInput = False,
     catalog_url: CatalogOption = None,
     data_dir: DataDirOption = DEFAULT_DATA_DIR,
-) -> int:
+) -> None:
     """Make a user an administrator, with a new password.
 
     For the first administrator, and for when no administrator can log in. It writes to the
@@ -51,4 +50,3 @@ def recover(
     with one_line():
         is_new = asyncio.run(recover_user(settings.catalog, name, password))
     say(f"{name} is an administrator with a new password" + (", and a new user" if is_new else ""))
-    return ExitCode.OK

@@ -52,7 +52,7 @@ def alerts(
     if every and is_over:
         raise UsageError("zonectl alerts: choose --all or --ended")
     with api.client() as client:
-        listed = client.alerts(RESOLVED if is_over else None)["alerts"]
+        listed = client.ask("GET", "alerts", query={"state": RESOLVED} if is_over else {})["alerts"]
     going_on = [alert for alert in listed if alert["state"] != RESOLVED]
     shown = listed if every or is_over else going_on
     if not shown and api.is_table:
@@ -84,7 +84,7 @@ def silence(
     for_time: Annotated[str, option("--for", "Duration, at most 7d, for example 90s, 30m, 2h or 1d.", "TIME")],
     reason: Annotated[str, option("--reason", "Reason shown with the silence, and in the audit log.", "TEXT")],
     by: ByOption = None,
-) -> int:
+) -> None:
     """Silence alerts for a time: they are not sent. It applies to alerts with this name and all of these
     labels: a name alone silences each alert of the name, a label alone every alert about that zone,
     node or operation. They stay in lists, marked as silenced, with the state that
@@ -102,17 +102,16 @@ def silence(
     name, labels = _silenced(alerts)
     body = {"alert": name, "labels": labels, "for_s": seconds_of(for_time), "by": by, "reason": reason}
     with api.client() as client:
-        begun = client.silence_alerts(body)
+        begun = client.ask("POST", "alerts", "silences", body=body)
     now = counted(begun["alerts"], "alert") if begun["alerts"] else "no alert"
     api.show_one(
         begun,
         f"silence {begun['silence_id']} of {_subject(begun)} until {begun['until']}; it holds back {now} now",
     )
-    return ExitCode.OK
 
 
 @app.command()
-def silences(api: RowsApi) -> int:
+def silences(api: RowsApi) -> None:
     """List the silences in force, with alerts, end, user and reason.
 
     \b
@@ -121,13 +120,12 @@ def silences(api: RowsApi) -> int:
       zonectl alerts silences --format json | jq -r '.[].silence_id'
     """
     with api.client() as client:
-        listed = client.silences()
+        listed = client.ask("GET", "alerts", "silences")["silences"]
     if not listed and api.is_table:
         say("no alert is silenced")
     else:
         columns = {"until": "until", "by": "by", "reason": "reason"}
         api.show(listed, {"id": "silence_id", "alerts": _subject, "since": "since", **columns})
-    return ExitCode.OK
 
 
 @app.command()
@@ -135,7 +133,7 @@ def unsilence(
     api: ObjectApi,
     silence_id: Annotated[str, argument("ID", "ID of a silence, as listed by `zonectl alerts silences`.")],
     reason: Annotated[str, option("--reason", "Reason recorded in the audit log.", "TEXT")] = "",
-) -> int:
+) -> None:
     """End a silence early. Alerts that still fire are sent again.
 
     \b
@@ -143,9 +141,8 @@ def unsilence(
       zonectl alerts unsilence 5a3c0c62d6f1b8e4
     """
     with api.client(reason) as client:
-        ended = client.end_silence(silence_id)
+        ended = client.ask("DELETE", "alerts", "silences", silence_id)
     api.show_one(ended, f"silence {silence_id} {'ended' if ended['changed'] else 'did not hold'}")
-    return ExitCode.OK
 
 
 def alert_lines(alerts: Sequence[AlertBody]) -> Iterator[str]:

@@ -96,7 +96,7 @@ def skew(
     keys: Annotated[int, option("--keys", "Also spread N generated keys over the partitions.", "N", min=0)] = 0,
     sizes: SizesOption = None,
     computation: Computation,
-) -> int:
+) -> None:
     """Show how evenly a placement spreads replicas, voters, primaries, keys and bytes.
 
     \b
@@ -115,7 +115,6 @@ def skew(
         say_json(_skew_document(result, len(placed.matrix)), indent=2)
     else:
         _print_skew(result)
-    return ExitCode.OK
 
 
 def _skew_document(result: Skew, partitions: int) -> dict[str, Any]:
@@ -148,7 +147,7 @@ def transfers(
     ],
     sizes: SizesOption = None,
     computation: Computation,
-) -> int:
+) -> None:
     """Show which replicas and bytes a change of placement copies between nodes.
 
     The target is validated first: the same number of partitions, no node twice in
@@ -178,7 +177,6 @@ def transfers(
         _print_transfers_json(plan)
     else:
         _print_transfers(plan, sizes_known=known is not None)
-    return ExitCode.OK
 
 
 def _print_transfers_json(plan: TransferPlan) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Annotated
 
 from app.cli.connection import RowsApi
-from app.cli.exits import ExitCode
 from app.cli.options import option
 from app.cli.problems import JsonObject
 
@@ -20,7 +19,7 @@ def audit(
     action: Annotated[str, option("--action", "Only this action, for example 'ALTER ZONE'.", "ACTION")] = "",
     by: Annotated[str, option("--by", "Only changes made under this name.", "NAME")] = "",
     count: Annotated[int, option("--count", "Maximum number of entries, newest first.", min=1, max=1000)] = 20,
-) -> int:
+) -> None:
     """List changes, newest first: who made them, when, from where, and why.
 
     Changes made with SQL, REST and zonectl are recorded: of zones and tables,
@@ -35,7 +34,8 @@ def audit(
     """
     filters = {"subject": subject, "action": action, "by": by}
     with api.client() as client:
-        records = client.audit({"page_size": count, **{name: text for name, text in filters.items() if text}})
+        stated = {name: text for name, text in filters.items() if text}
+        records = client.ask("GET", "audit", query={"page_size": count, **stated})
     api.show(
         records["records"],
         {
@@ -48,7 +48,6 @@ def audit(
             "reason or details": lambda entry: entry["reason"] or _shortened(entry["details"]),
         },
     )
-    return ExitCode.OK
 
 
 def _version(entry: JsonObject) -> str:

@@ -1,5 +1,5 @@
-"""The client of the REST API for commands, with a method for each route. Its errors are in
-``app.cli.problems``.
+"""The client of the REST API for commands: one method asks any route, others those of several commands. Its
+errors are in ``app.cli.problems``.
 """
 
 from __future__ import annotations
@@ -8,10 +8,9 @@ import base64
 import getpass
 import ssl
 import sys
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, urlencode
 
 import httpx
@@ -33,55 +32,20 @@ from rebalance.core.keyspace.write_terms import ANY, WriteTerms
 from rebalance.hosting.tls_handshakes import SharedContext
 
 if TYPE_CHECKING:
-    from app.contract.audit import AuditRecords
-    from app.contract.health import Alerts, SilenceBegun, SilenceBody, SilenceEnded
-    from app.contract.keys import GetResult, PutResult, VerifyBody
-    from app.contract.logins import ConsoleLink, NewToken, TokenBody, WhoAmI
-    from app.contract.maintenance import (
-        AdoptionBody,
-        FinalisedBody,
-        LevelChange,
-        LevelReset,
-        LogLevels,
-        MetastoreState,
-        UpgradeBody,
-    )
-    from app.contract.nodes import CanStop, DrainResult, NodeBody, NodeRemoval
-    from app.contract.operations import OperationDetail, Operations
-    from app.contract.recovery import LossResets, PartitionStates, Resets, Restarts
+    from app.contract.keys import GetResult, PutResult
+    from app.contract.nodes import NodeBody
     from app.contract.statements import StatementOutcome
-    from app.contract.zones import PartitionBody, Progress, ZoneBody, ZoneDetail
+    from app.contract.zones import PartitionBody, Progress
 
 CONNECT_TIMEOUT_S = 5.0
-T = TypeVar("T")
 
 STATEMENT_TIMEOUT_S = 60.0
 # The server itself repeats a put for up to 15 s before it says that the outcome is unknown.
 DATA_TIMEOUT_S = 25.0
 READ_TIMEOUT_S = 10.0
-# Every zone is published again, one after the other.
-ADOPT_TIMEOUT_S = 600.0
-# The server waits for the exchange.
-LOSS_TIMEOUT_S = 30.0
 GRACE_S = 1.0
 """Seconds for which an answer is awaited beyond the time that the server is given: its own answer says more
 than a timeout."""
-
-
-def _whole(body: JsonObject) -> Any:
-    return body
-
-
-@dataclass(frozen=True, slots=True)
-class Request(Generic[T]):
-    """A request. ``path`` is escaped and has the query. ``decode`` reads the JSON object of a success."""
-
-    method: str
-    path: str
-    body: object = None
-    timeout_s: float = READ_TIMEOUT_S
-    headers: Mapping[str, str] = field(default_factory=dict)
-    decode: Callable[[JsonObject], T] = _whole
 
 
 def segment(text: str) -> str:
@@ -89,45 +53,9 @@ def segment(text: str) -> str:
     return quote(text, safe="").replace(".", "%2E")
 
 
-def _get(path: str, query: Any = (), timeout_s: float = READ_TIMEOUT_S) -> Request[T]:
-    encoded = urlencode(query)
-    return Request("GET", f"{path}?{encoded}" if encoded else path, None, timeout_s)
-
-
-def _post(path: str, body: object, timeout_s: float = STATEMENT_TIMEOUT_S) -> Request[T]:
-    return Request("POST", path, body, timeout_s)
-
-
-def _items(name: str, body: JsonObject) -> Any:
-    return tuple(body[name])
-
-
-def _list(path: str, name: str) -> Request[T]:
-    return Request("GET", path, decode=partial(_items, name))
-
-
-def _zone(name: str, rest: str = "") -> str:
-    return f"/api/v1/zones/{segment(name)}{rest}"
-
-
-def key_path(name: str, key: str) -> str:
-    return _zone(name, f"/kv/{segment(key)}")
-
-
-def _operation(name: str) -> str:
-    return f"/api/v1/operations/{segment(name)}"
-
-
-READINESS: Request[JsonObject] = _get("/readyz")
-"""Request for readiness. Its body also comes with 503, when the server is not ready."""
-
-
-def within(request: Request[T], timeout_s: float | None) -> Request[T]:
-    """The request with a time limit, which the server is given too; None: as long as its route takes."""
-    if timeout_s is None:
-        return request
-    headers = {**request.headers, TIMEOUT_FIELD: f"{timeout_s:.3f}"}
-    return replace(request, timeout_s=timeout_s + GRACE_S, headers=headers)
+def path_of(*steps: str) -> str:
+    """Path of a route, by its segments."""
+    return f"/api/v1/{'/'.join(map(segment, steps))}"
 
 
 class ApiClient:
@@ -155,7 +83,7 @@ class ApiClient:
     def readiness(self) -> JsonObject:
         """The body of /readyz: ``ready`` false comes with 503 and is an answer, not a failure. Raises
         RequestError, also where the server keeps its details from this user."""
-        response = self._answer(READINESS)
+        response = self._answer("GET", "/readyz")
         body = json_object(response)
         if body is None or "ready" not in body:
             raise UnreachableError(self.address, f"/readyz answered HTTP {response.status_code}")
@@ -168,16 +96,28 @@ class ApiClient:
         """The response, whatever its status. Raises httpx.HTTPError."""
         return self._http.get(path, timeout=timeout_s)
 
-    def send(self, request: Request[T]) -> T:
-        """Send a request, and return its decoded answer. Raises RequestError."""
-        response = self._answer(request)
-        body = json_object(response)
-        if body is None:
+    def ask(
+        self,
+        method: str,
+        *steps: str,
+        body: object = None,
+        query: Any = (),
+        headers: Mapping[str, str] | None = None,
+        timeout_s: float | None = None,
+    ) -> Any:
+        """The JSON object that a route answers with. ``steps``: segments of its path, below the API's own.
+        ``query``: as ``urlencode`` takes it. ``timeout_s`` None: as usual for the method. Raises
+        RequestError."""
+        path = path_of(*steps) + (f"?{urlencode(query)}" if query else "")
+        usual_s = STATEMENT_TIMEOUT_S if method == "POST" else READ_TIMEOUT_S
+        response = self._answer(method, path, body, headers, timeout_s or usual_s)
+        answer = json_object(response)
+        if answer is None:
             raise UnreachableError(self.address, f"HTTP {response.status_code} without a JSON object")
-        if response.is_success:
-            self._tell_age(body)
-            return request.decode(body)
-        raise ProblemError(ProblemDocument.from_body(response.status_code, body))
+        if not response.is_success:
+            raise ProblemError(ProblemDocument.from_body(response.status_code, answer))
+        self._tell_age(answer)
+        return answer
 
     def _tell_age(self, body: JsonObject) -> None:
         """Say once, on stderr, that the answers of a server which has lost its metastore are old."""
@@ -192,22 +132,22 @@ class ApiClient:
         is_plain = url.startswith("http://") and isinstance(error, httpx.RemoteProtocolError)
         return f"; if the port is one of HTTPS, use https{url.removeprefix('http')}" if is_plain else ""
 
-    def _answer(self, request: Request[T]) -> httpx.Response:
-        limits = httpx.Timeout(request.timeout_s, connect=CONNECT_TIMEOUT_S)
-        perhaps = "" if request.method == "GET" else "; whether it was carried out is not known"
-        ask = partial(
-            self._http.request,
-            request.method,
-            request.path,
-            json=request.body,
-            headers=request.headers,
-            timeout=limits,
-        )
+    def _answer(
+        self,
+        method: str,
+        path: str,
+        body: object = None,
+        headers: Mapping[str, str] | None = None,
+        timeout_s: float = READ_TIMEOUT_S,
+    ) -> httpx.Response:
+        limits = httpx.Timeout(timeout_s, connect=CONNECT_TIMEOUT_S)
+        perhaps = "" if method == "GET" else "; whether it was carried out is not known"
+        ask = partial(self._http.request, method, path, json=body, headers=headers, timeout=limits)
         try:
             try:
                 return ask()
             except (httpx.NetworkError, httpx.RemoteProtocolError) as error:
-                if request.method != "GET" or isinstance(error, httpx.ConnectError):
+                if method != "GET" or isinstance(error, httpx.ConnectError):
                     raise
                 # A kept connection was closed just then, by the server or by another thread: this says nothing
                 # of the server, and a question may be asked twice.
@@ -219,7 +159,7 @@ class ApiClient:
         except httpx.TimeoutException as error:
             raise NoAnswerError(
                 ExitCode.TIMED_OUT,
-                f"{self.address.url} did not answer within {request.timeout_s:.0f} s{perhaps}",
+                f"{self.address.url} did not answer within {timeout_s:.0f} s{perhaps}",
             ) from error
         except httpx.TransportError as error:
             raise NoAnswerError(
@@ -242,159 +182,18 @@ class ApiClient:
         """
         headers = {} if base_version is None else {"If-Match": f'"{base_version}"'}
         body = {"sql": sql} | ({} if plan_id is None else {"plan_id": plan_id})
-        results = partial(_items, "results")
-        return self.send(Request("POST", "/api/v1/statements", body, timeout_s, headers, results))
-
-    def plan(
-        self, files: Sequence[tuple[str, str]], *, prune: Sequence[str] = (), plan_id: str | None = None
-    ) -> JsonObject:
-        """Plan the changes for files. ``files`` are names and texts; ``prune`` the zones, or patterns with
-        ``*``, that may be dropped. ``plan_id``: PLAN_CHANGED when the plan is another one by now; no error
-        where there is nothing to change any more."""
-        body: JsonObject = {
-            "files": [{"name": name, "text": text} for name, text in files],
-            "prune": list(prune),
-        }
-        return self.send(_post("/api/v1/plan", body | ({} if plan_id is None else {"plan_id": plan_id})))
+        answer = self.ask("POST", "statements", body=body, headers=headers, timeout_s=timeout_s)
+        return tuple(answer["results"])
 
     def progress(self, zone_id: int, version: int) -> Progress:
-        return self.send(_get(f"/api/v1/progress/{zone_id}", {"version": version}))
-
-    def zones(self) -> Sequence[ZoneBody]:
-        return self.send(_list("/api/v1/zones", "zones"))
-
-    def zone(self, name: str) -> ZoneDetail:
-        return self.send(_get(_zone(name)))
-
-    def verify(self, name: str, body: Mapping[str, object]) -> VerifyBody:
-        """Compare copies by sample keys; changes nothing."""
-        return self.send(_post(_zone(name, "/verify"), body))
+        progress: Progress = self.ask("GET", "progress", str(zone_id), query={"version": version})
+        return progress
 
     def partitions(self, name: str) -> Sequence[PartitionBody]:
-        return self.send(_list(_zone(name, "/partitions"), "partitions"))
+        return tuple(self.ask("GET", "zones", name, "partitions")["partitions"])
 
     def nodes(self) -> Sequence[NodeBody]:
-        return self.send(_list("/api/v1/nodes", "nodes"))
-
-    def metastore(self) -> MetastoreState:
-        """Compare catalog and metastore."""
-        return self.send(_get("/api/v1/metastore"))
-
-    def adopt_metastore(self, shown: MetastoreState) -> AdoptionBody:
-        """Accept the state ``shown``, which ``metastore`` has returned; SHOWN_STATE_CHANGED when it has changed
-        since."""
-        body = {"epoch": shown["epoch"], "kind": shown["kind"], "reason": shown["reason"]}
-        return self.send(_post("/api/v1/metastore/adopt", body, ADOPT_TIMEOUT_S))
-
-    def upgrade(self) -> UpgradeBody:
-        """Running processes with their versions, and those that may be replaced next."""
-        return self.send(_get("/api/v1/upgrade"))
-
-    def finalise_upgrade(self) -> FinalisedBody:
-        """Bring the server's release level into force. UPGRADE_NOT_READY while an older build runs."""
-        return self.send(_post("/api/v1/upgrade/finalise", {}, ADOPT_TIMEOUT_S))
-
-    def recovery_states(self, name: str, numbers: Sequence[int] = ()) -> PartitionStates:
-        """Global and local states; every partition unless some are named."""
-        return self.send(_get(_zone(name, "/recovery/states"), [("partition", number) for number in numbers]))
-
-    def reset_partitions(self, name: str, body: Mapping[str, object]) -> Resets:
-        """Reset partitions. Repeating it while a reset is under way is harmless, and of no use."""
-        return self.send(_post(_zone(name, "/recovery/reset"), body))
-
-    def restart_partitions(self, name: str, body: Mapping[str, object]) -> Restarts:
-        return self.send(_post(_zone(name, "/recovery/restart"), body))
-
-    def reset_lost_partitions(self, name: str, confirm_dead: Sequence[str]) -> LossResets:
-        """Reset lost partitions of a store zone. Repeating it changes nothing more."""
-        body = {"confirm_dead": confirm_dead} if confirm_dead else {}
-        return self.send(_post(_zone(name, "/recovery/reset-lost"), body, LOSS_TIMEOUT_S))
-
-    def limits(self) -> JsonObject:
-        """Limits of moves, and pauses."""
-        return self.send(_get("/api/v1/rebalance/limits"))
-
-    def change_limits(self, change: Mapping[str, object]) -> JsonObject:
-        """Change limits. Repeating it changes nothing more, but a pause begins anew."""
-        return self.send(Request("PATCH", "/api/v1/rebalance/limits", change))
-
-    def operations(self, query: Sequence[tuple[str, str | int]]) -> Operations:
-        """List operations, newest first; ``query`` has the filters and the page, as the route documents
-        them."""
-        return self.send(_get("/api/v1/operations", query))
-
-    def operation(self, name: str, wait_timeout_s: float = 0, *, with_plan: bool = True) -> OperationDetail:
-        """Read an operation; with ``wait_timeout_s`` once it is over, or after that time."""
-        query: JsonObject = {} if with_plan else {"plan": "false"}
-        query |= {"wait_timeout": round(wait_timeout_s, 3)} if wait_timeout_s else {}
-        return self.send(_get(_operation(name), query, READ_TIMEOUT_S + wait_timeout_s))
-
-    def act_on_operation(self, name: str, action: str, body: Mapping[str, object]) -> Any:
-        """Act on an operation, and return it, or the answer that the route of ``action`` documents. Repeating
-        ``pause``, ``resume`` and ``cancel`` changes nothing more; a second ``reverse`` is refused."""
-        return self.send(_post(f"{_operation(name)}/{action}", body))
-
-    def alerts(self, state: str | None = None) -> Alerts:
-        """List alerts as the server that answers judges them; ``state``: only those in it; for ``resolved`` the
-        last that ended."""
-        return self.send(_get("/api/v1/alerts", {} if state is None else {"state": state}))
-
-    def silences(self) -> Sequence[SilenceBody]:
-        return self.send(_list("/api/v1/alerts/silences", "silences"))
-
-    def silence_alerts(self, body: Mapping[str, object]) -> SilenceBegun:
-        """Begin a silence. Repeating it changes nothing more, but its time begins anew."""
-        return self.send(_post("/api/v1/alerts/silences", body))
-
-    def end_silence(self, silence_id: str) -> SilenceEnded:
-        """End a silence. Repeating it changes nothing more."""
-        return self.send(Request("DELETE", f"/api/v1/alerts/silences/{segment(silence_id)}"))
-
-    def audit(self, query: Mapping[str, str | int]) -> AuditRecords:
-        """List changes with their authors, the newest first."""
-        return self.send(_get("/api/v1/audit", query))
-
-    def log_levels(self) -> LogLevels:
-        return self.send(_get("/api/v1/log-levels"))
-
-    def change_log_level(self, module: str, body: Mapping[str, object]) -> LevelChange:
-        """Change a module's log level. Repeating it changes nothing more, but its time begins anew."""
-        return self.send(Request("PUT", f"/api/v1/log-levels/{segment(module)}", body))
-
-    def reset_log_level(self, module: str) -> LevelReset:
-        """Reset a module's log level. Repeating it changes nothing more."""
-        return self.send(Request("DELETE", f"/api/v1/log-levels/{segment(module)}"))
-
-    def drain(self, node: str, body: Mapping[str, object]) -> DrainResult:
-        """Drain a node. Repeating it changes nothing more."""
-        return self.send(Request("PUT", f"/api/v1/nodes/{segment(node)}/drain", body))
-
-    def undrain(self, node: str) -> DrainResult:
-        """Return a node to service. Repeating it changes nothing more."""
-        return self.send(Request("DELETE", f"/api/v1/nodes/{segment(node)}/drain"))
-
-    def remove_node(self, node: str, body: Mapping[str, object]) -> NodeRemoval:
-        return self.send(_post(f"/api/v1/nodes/{segment(node)}/removal", body))
-
-    def can_stop(self, node: str) -> CanStop:
-        return self.send(_get(f"/api/v1/nodes/{segment(node)}/can-stop"))
-
-    def whoami(self) -> WhoAmI:
-        return self.send(_get("/api/v1/whoami"))
-
-    def tokens(self, everybody: bool = False) -> tuple[TokenBody, ...]:
-        """List the caller's tokens, newest first; ``everybody``: those of all users."""
-        return self.send(_list(f"/api/v1/tokens{'?all=true' if everybody else ''}", "tokens"))
-
-    def create_token(self, lifetime_s: int | None, scope: str) -> NewToken:
-        return self.send(_post("/api/v1/tokens", {"lifetime_s": lifetime_s, "scope": scope}))
-
-    def revoke_token(self, token_id: str) -> TokenBody:
-        """Revoke a token. Repeating it changes nothing more."""
-        return self.send(Request("DELETE", f"/api/v1/tokens/{segment(token_id)}"))
-
-    def create_console_link(self) -> ConsoleLink:
-        return self.send(_post("/api/v1/console-links", {}))
+        return tuple(self.ask("GET", "nodes")["nodes"])
 
     def write(
         self,
@@ -408,14 +207,12 @@ class ApiClient:
         """Write a key. ``value`` None: delete it; a missing key is no error. Repeating it with the same
         operation id changes nothing more."""
         query = {"if_revision": terms.if_revision, "if_absent": "true" if terms.if_absent else None}
-        stated = urlencode({name: each for name, each in query.items() if each is not None})
         headers = {"Idempotency-Key": operation_id}
         if terms.abandons:
             headers[ABANDONS_FIELD] = " ".join(terms.abandons)
         method, body = ("DELETE", None) if value is None else ("PUT", {"value": value})
-        path = key_path(name, key) + (f"?{stated}" if stated else "")
-        request: Request[PutResult] = Request(method, path, body, DATA_TIMEOUT_S, headers)
-        return self.send(within(request, timeout_s))
+        written: PutResult = self._of_key(method, name, key, query, timeout_s, headers, body)
+        return written
 
     def get(
         self,
@@ -425,7 +222,26 @@ class ApiClient:
         timeout_s: float | None = None,
     ) -> GetResult:
         """Read a key. ``options``: ``read``, ``at_revision``, ``at_time``, as the route documents them."""
-        return self.send(within(_get(key_path(name, key), options or {}, DATA_TIMEOUT_S), timeout_s))
+        found: GetResult = self._of_key("GET", name, key, options or {}, timeout_s, {})
+        return found
+
+    def _of_key(
+        self,
+        method: str,
+        name: str,
+        key: str,
+        query: Mapping[str, str | int | None],
+        timeout_s: float | None,
+        headers: Mapping[str, str],
+        body: object = None,
+    ) -> Any:
+        """``timeout_s``: time limit that the server is given too; None: as long as the route takes."""
+        stated = {option: value for option, value in query.items() if value is not None}
+        within_s = DATA_TIMEOUT_S
+        if timeout_s is not None:
+            within_s, headers = timeout_s + GRACE_S, {**headers, TIMEOUT_FIELD: f"{timeout_s:.3f}"}
+        steps = ("zones", name, "kv", key)
+        return self.ask(method, *steps, body=body, query=stated, headers=headers, timeout_s=within_s)
 
 
 def _doubt_of_certificate(error: BaseException) -> str | None:

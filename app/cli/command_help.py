@@ -71,7 +71,7 @@ class Commands(typer.Typer):
         return lambda function: register(with_groups(function))
 
 
-def with_groups(function: Callable[..., int]) -> Callable[..., int]:
+def with_groups(function: Callable[..., int | None]) -> Callable[..., int | None]:
     """Make a command of a function: a parameter that is a dataclass stands for its fields as options; those of
     ``api`` come last."""
     signature = inspect.signature(function, eval_str=True)
@@ -82,7 +82,7 @@ def with_groups(function: Callable[..., int]) -> Callable[..., int]:
     }
 
     @wraps(function)
-    def command(**given: Any) -> int:
+    def command(**given: Any) -> int | None:
         for name, options in groups.items():
             group = signature.parameters[name].annotation
             given[name] = group(**{option: given.pop(option) for option in options})

@@ -21,7 +21,7 @@ def zip_command(
     url: ServerOption = None,
     data_dir: DataDirOption = DEFAULT_DATA_DIR,
     force: Annotated[bool, option("--force", "Overwrite FILE.")] = False,
-) -> int:
+) -> None:
     """Create a support bundle: a zip file that describes an installation.
 
     Holds what `zonectl doctor` finds, logs, metrics, the views of SYSTEM, settings,
@@ -52,4 +52,3 @@ def zip_command(
     except OSError as error:
         raise CliError(ExitCode.FAILED, f"{file}: {error.strerror or error}") from error
     say(f"{file}: {len(content):,} bytes after {time.monotonic() - begun:.1f} s; read it before you send it")
-    return ExitCode.OK

@@ -139,7 +139,7 @@ def put(
     key: KeyArgument,
     value: Annotated[str, argument("VALUE", "Text to store; `-` reads it from stdin unchanged.")],
     options: WriteTermsOptions,
-) -> int:
+) -> None:
     """Store VALUE under KEY.
 
     Returns once a majority of the partition's voters has stored it, or every in-sync
@@ -153,11 +153,11 @@ def put(
       zonectl kv put orders o-17 paid --if-absent --timeout 2
       zonectl kv put '"Mixed case"' o-17 - < value.txt
     """
-    return _write(api, zone, key, _stdin_text() if value == "-" else value, options)
+    _write(api, zone, key, _stdin_text() if value == "-" else value, options)
 
 
 @app.command()
-def delete(api: RowsApi, zone: ZoneArgument, key: KeyArgument, options: WriteTermsOptions) -> int:
+def delete(api: RowsApi, zone: ZoneArgument, key: KeyArgument, options: WriteTermsOptions) -> None:
     """Delete KEY.
 
     Deleting a key that does not exist succeeds. Otherwise as `kv put`.
@@ -167,10 +167,10 @@ def delete(api: RowsApi, zone: ZoneArgument, key: KeyArgument, options: WriteTer
       zonectl kv delete orders o-17
       zonectl kv delete orders o-17 --if-revision 1200
     """
-    return _write(api, zone, key, None, options)
+    _write(api, zone, key, None, options)
 
 
-def _write(api: Api, zone: str, key: str, text: str | None, options: WriteTermsOptions) -> int:
+def _write(api: Api, zone: str, key: str, text: str | None, options: WriteTermsOptions) -> None:
     operation, name = _checked(check_operation_id, options.operation_id or uuid4().hex), fold_name(zone)
     _checked(check_key, key, "KEY: ")
     if options.if_revision is not None and options.if_absent:
@@ -194,7 +194,6 @@ def _write(api: Api, zone: str, key: str, text: str | None, options: WriteTermsO
             raise CliError(error.exit_code, f"{error}{again}") from error
         given_up.settle((operation, *terms.abandons))
     _show(api, written)
-    return ExitCode.OK
 
 
 @app.command()
@@ -220,7 +219,7 @@ def get(
         ),
     ] = None,
     timeout: TimeoutOption = None,
-) -> int:
+) -> None:
     """Print the value of KEY.
 
     It is the newest acknowledged value, whichever replica answers. Exit code 1: the key does not exist. With
@@ -242,7 +241,6 @@ def get(
         print(answer["value"])
     else:
         _show(api, answer)
-    return ExitCode.OK
 
 
 def _read_options(read: ReadFrom, at_revision: int | None, at_time: str | None) -> dict[str, str | int]:

@@ -164,6 +164,6 @@ def paused(zone: str | None, pause: JsonObject | None) -> JsonObject:
 def show_limits(api: Api, change: Mapping[str, object]) -> int:
     """Print the limits, after ``change`` if it is not empty. Raises CliError."""
     with api.client() as client:
-        limits = client.change_limits(change) if change else client.limits()
+        limits = client.ask("PATCH" if change else "GET", "rebalance", "limits", body=change or None)
     print_limits(limits, api.output)
     return 0

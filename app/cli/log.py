@@ -6,7 +6,6 @@ from dataclasses import asdict
 from typing import Annotated
 
 from app.cli.connection import ObjectApi, RowsApi
-from app.cli.exits import ExitCode
 from app.cli.limits import seconds_of
 from app.cli.options import AuditNote, ReasonOption, argument, group, option
 from app.core.log_levels import LineLevel
@@ -18,7 +17,7 @@ ModuleArgument = Annotated[str, argument("MODULE", "Module, with all modules ins
 
 
 @app.command()
-def levels(api: RowsApi) -> int:
+def levels(api: RowsApi) -> None:
     """List the modules whose level is changed, and the defaults.
 
     \b
@@ -27,7 +26,7 @@ def levels(api: RowsApi) -> int:
       zonectl log levels --format json
     """
     with api.client() as client:
-        body = client.log_levels()
+        body = client.ask("GET", "log-levels")
     changes = {change["module"]: change for change in body["changes"]}
     rows = [{"module": name, "level": level, "until": None} for name, level in body["defaults"].items()]
     rows = [row for row in rows if row["module"] not in changes]
@@ -42,7 +41,6 @@ def levels(api: RowsApi) -> int:
             "reason": lambda row: row.get("reason") or "",
         },
     )
-    return ExitCode.OK
 
 
 @app.command()
@@ -54,7 +52,7 @@ def level(
     for_time: Annotated[
         str, option("--for", "Time after which the default holds again, for example 90s or 2d.", "TIME")
     ] = "1h",
-) -> int:
+) -> None:
     """Change the log level of a module in every process, for a time.
 
     Servers, controllers, nodes and store servers follow within a second, without a
@@ -68,13 +66,12 @@ def level(
     """
     body = {"level": name.value, "for_s": seconds_of(for_time), **asdict(note)}
     with api.client() as client:
-        change = client.change_log_level(module, body)
+        change = client.ask("PUT", "log-levels", module, body=body)
     api.show_one(change, f"{change['module']}: {change['level']} until {change['until']}")
-    return ExitCode.OK
 
 
 @app.command()
-def reset(api: ObjectApi, module: ModuleArgument, reason: ReasonOption = "") -> int:
+def reset(api: ObjectApi, module: ModuleArgument, reason: ReasonOption = "") -> None:
     """Set the log level of a module back to its default.
 
     \b
@@ -82,6 +79,5 @@ def reset(api: ObjectApi, module: ModuleArgument, reason: ReasonOption = "") -> 
       zonectl log reset rebalance.nodes
     """
     with api.client(reason) as client:
-        done = client.reset_log_level(module)
+        done = client.ask("DELETE", "log-levels", module)
     api.show_one(done, f"{done['module']}: default level" + ("" if done["changed"] else ", as before"))
-    return ExitCode.OK

@@ -27,7 +27,7 @@ def login(
         ),
     ] = None,
     days: Annotated[int, option("--days", "Days until the login ends.", "N", min=1, max=90)] = 30,
-) -> int:
+) -> None:
     """Log in to a server, and use it when no other is named.
 
     Exchanges the password for a token, and stores the token with the server's
@@ -53,18 +53,17 @@ def login(
         origin, "as given", password=(name, read_password(name, password_stdin)), authority=_text(ca_file)
     )
     with ApiClient(address) as client:
-        made = client.create_token(days * DAY_S, "")
+        made = client.ask("POST", "tokens", body={"lifetime_s": days * DAY_S, "scope": ""})
     context = Context(
         origin, made["owner"], made["secret"], made["token_id"], made["expires_at"], address.authority
     )
     save_contexts(load_contexts().with_one(context))
     say(f"logged in to {origin} as {made['owner']} until {made['expires_at']}")
-    return ExitCode.OK
 
 
 def logout(
     url: Annotated[str, argument("URL", "Address of the server. Without it, that of the last login.")] = "",
-) -> int:
+) -> None:
     """Revoke the login's token and forget it.
 
     The token is forgotten even if the server cannot be reached.
@@ -83,15 +82,14 @@ def logout(
     save_contexts(contexts.without(context.url))
     try:
         with ApiClient(Address(context.url, "as logged in to", context.token, context.authority)) as client:
-            client.revoke_token(context.token_id)
+            client.ask("DELETE", "tokens", context.token_id)
     except RequestError as error:
         message = f"logged out of {context.url}; the token may be valid until {context.expires_at}: {error}"
         raise CliError(error.exit_code, message) from error
     say(f"logged out of {context.url}")
-    return ExitCode.OK
 
 
-def whoami(api: ObjectApi) -> int:
+def whoami(api: ObjectApi) -> None:
     """Show the current user, its roles, and when the login ends.
 
     \b
@@ -99,7 +97,7 @@ def whoami(api: ObjectApi) -> int:
       zonectl whoami
     """
     with api.client() as client:
-        body = client.whoami()
+        body = client.ask("GET", "whoami")
         url = client.address.url
     roles = ", ".join(body["roles"]) or "no roles"
     until = f", until {body['expires_at']}" if body["expires_at"] else ""
@@ -110,10 +108,9 @@ def whoami(api: ObjectApi) -> int:
         f"by {body['proof'].lower()}{until}",
         *scope,
     )
-    return ExitCode.OK
 
 
-def console_link(api: ObjectApi) -> int:
+def console_link(api: ObjectApi) -> None:
     """Create a link that logs in to the console once.
 
     Open it in a browser within five minutes. Anyone who opens it is logged in as you: do not share it.
@@ -123,10 +120,9 @@ def console_link(api: ObjectApi) -> int:
       zonectl console-link
     """
     with api.client() as client:
-        made = client.create_console_link()
+        made = client.ask("POST", "console-links", body={})
         url = f"{origin_of(client.address.url)}{made['path']}"
     api.show_one({"url": url, "expires_at": made["expires_at"]}, url)
-    return ExitCode.OK
 
 
 def _text(path: Path | None) -> str:

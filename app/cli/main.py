@@ -122,7 +122,7 @@ def _group(group: typer.Typer, name: str) -> Any:
     return typer.main.get_group(group)
 
 
-def _single(function: Callable[..., int]) -> Any:
+def _single(function: Callable[..., int | None]) -> Any:
     command = Commands()
     command.command()(function)
     return typer.main.get_command(command)

@@ -25,7 +25,7 @@ def status(api: ObjectApi) -> int:
       zonectl metastore status --format json | jq -r .reason
     """
     with api.client() as client:
-        state = client.metastore()
+        state = client.ask("GET", "metastore")
     epoch = f"epoch {state['epoch']}, catalog version {state['catalog_version']}"
     cluster = f"etcd cluster {state['cluster_id']} at revision {state['revision']}"
     api.show_one(state, f"{state['state']}: {epoch}, {cluster}", *filter(None, [state["reason"]]))
@@ -37,7 +37,7 @@ def adopt(
     api: ObjectApi,
     yes: YesOption = False,
     reason: ReasonOption = "",
-) -> int:
+) -> None:
     """Accept the current state of catalog and etcd, and continue.
 
     For use after etcd, the catalog or both were restored from older backups and no
@@ -53,16 +53,17 @@ def adopt(
       zonectl metastore adopt --yes --format json
     """
     with api.client(reason) as client:
-        shown = client.metastore()
+        shown = client.ask("GET", "metastore")
         if shown["kind"]:
             say(f"epoch {shown['epoch']}, {shown['kind']}: {shown['reason']}", out=sys.stderr)
             if not yes:
                 confirm(
                     "Publish the catalog again, and drop zones known only to etcd?", "review the state above"
                 )
-        done = client.adopt_metastore(shown)
+        compared = {name: shown[name] for name in ("epoch", "kind", "reason")}
+        # Every zone is published again, one after the other.
+        done = client.ask("POST", "metastore", "adopt", body=compared, timeout_s=600)
     dropped = f", dropped: {', '.join(done['dropped'])}" if done["dropped"] else ""
     line = f"epoch {done['epoch']}: {counted(done['published'], 'zone')} published again{dropped}"
     agreed = f"catalog and etcd agree (epoch {done['epoch']}): nothing was done"
     api.show_one(done, line if done["adopted"] else agreed)
-    return ExitCode.OK

@@ -155,7 +155,7 @@ def drain(
       zonectl node undrain n3
     """
     with api.client() as client:
-        drained = client.drain(name, note.body())
+        drained = client.ask("PUT", "nodes", name, "drain", body=note.body())
         view = LineView()
 
         def is_empty(nodes: Sequence[NodeBody]) -> bool:
@@ -175,7 +175,7 @@ def drain(
 
 
 @app.command()
-def undrain(api: ObjectApi, name: NameArgument, reason: ReasonOption = "") -> int:
+def undrain(api: ObjectApi, name: NameArgument, reason: ReasonOption = "") -> None:
     """Return a drained node to service.
 
     Zones may use it again, subject to their timers. A zone with AUTO SCALE UP OFF does not.
@@ -185,9 +185,8 @@ def undrain(api: ObjectApi, name: NameArgument, reason: ReasonOption = "") -> in
       zonectl node undrain n3
     """
     with api.client(reason) as client:
-        undrained = client.undrain(name)
+        undrained = client.ask("DELETE", "nodes", name, "drain")
     api.show_one(undrained, f"node {name} {'back in service' if undrained['changed'] else 'was not drained'}")
-    return ExitCode.OK
 
 
 @app.command()
@@ -217,7 +216,8 @@ def remove(
     """
     body = note.body()
     with api.client(note.reason) as client:
-        removal = client.remove_node(name, {**body, "dry_run": True})
+        ask = partial(client.ask, "POST", "nodes", name, "removal")
+        removal: NodeRemoval = ask(body={**body, "dry_run": True})
         say(f"{name}: {_to_move(removal)}", out=sys.stderr)
         if dry_run or removal["losses"]:
             counts = ", ".join(f"{count} {loss}" for loss, count in removal["losses"].items())
@@ -235,7 +235,7 @@ def remove(
             return not wait or answer["state"] == "REMOVED"
 
         late = f"{name}: not removed yet; its replicas go on moving"
-        is_done = watch(lambda _: client.remove_node(name, body), is_removed, view, timeout, late)
+        is_done = watch(lambda _: ask(body=body), is_removed, view, timeout, late)
     left = "removed" if removal["state"] == "REMOVED" else "draining: repeat the command once nothing is left"
     api.show_one(removal, f"node {name} {left}")
     return ExitCode.OK if is_done else ExitCode.TIMED_OUT
@@ -255,7 +255,7 @@ def can_stop(api: ObjectApi, name: NameArgument) -> int:
       zonectl node can-stop n3 --format json | jq .losses
     """
     with api.client() as client:
-        answer = client.can_stop(name)
+        answer = client.ask("GET", "nodes", name, "can-stop")
     verdict = "can be stopped" if answer["can_stop"] else "cannot be stopped"
     counts = ", ".join(f"{count} {loss}" for loss, count in answer["losses"].items())
     held = _held(answer) + (f"; {counts}" if counts else "")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     )
 
 
+ANSWER_S = 10.0
 UNITS_SHOWN_MAX = 20
 NUMBERS_SHOWN_MAX = 20
 STATEMENT_SHOWN_CHARS = 60
@@ -178,7 +180,7 @@ def operations(
     count: Annotated[
         int, option("--count", "Maximum number of operations, newest first.", min=1, max=1000)
     ] = 20,
-) -> int:
+) -> None:
     """List the operations that move data, newest first; or show, await and control one.
 
     A CREATE or ALTER, a node that joins or leaves, a drain and a reset are
@@ -194,18 +196,17 @@ def operations(
       zonectl operations --format json | jq -r '.[].operation_id'
     """
     if context.invoked_subcommand is not None:
-        return ExitCode.OK
+        return
     query: list[tuple[str, str | int]] = [("page_size", count)]
     query += [("zone", fold_name(zone))] if zone is not None else []
     query += [("state", name.upper()) for name in state or []] + [("kind", name.upper()) for name in kind or []]
     with api.client() as client:
-        page = client.operations(query)
+        page = client.ask("GET", "operations", query=query)
     api.show(page["operations"], COLUMNS)
-    return ExitCode.OK
 
 
 @app.command()
-def show(api: ObjectApi, name: IdArgument) -> int:
+def show(api: ObjectApi, name: IdArgument) -> None:
     """Show the progress and the plan of an operation.
 
     Includes what waits for what, and which node copies from which.
@@ -216,8 +217,7 @@ def show(api: ObjectApi, name: IdArgument) -> int:
       zonectl operations show 3-1834 --format json | jq .plan.units
     """
     with api.client() as client:
-        _show(api, client.operation(name))
-    return ExitCode.OK
+        _show(api, client.ask("GET", "operations", name))
 
 
 @app.command()
@@ -250,7 +250,11 @@ def wait(
 
         def ask(left_s: float) -> OperationDetail:
             long_poll_s = min(LONG_POLL_S, left_s) if operation else 0
-            return client.operation(name, wait_timeout_s=long_poll_s, with_plan=False)
+            query = {"plan": "false"} | ({"wait_timeout": round(long_poll_s, 3)} if long_poll_s else {})
+            asked: OperationDetail = client.ask(
+                "GET", "operations", name, query=query, timeout_s=ANSWER_S + long_poll_s
+            )
+            return asked
 
         def is_over(answer: OperationDetail) -> bool:
             nonlocal operation
@@ -269,7 +273,7 @@ def wait(
 
 
 @app.command()
-def pause(api: ObjectApi, name: IdArgument, note: AuditNote, time_limit: ForOption = None) -> int:
+def pause(api: ObjectApi, name: IdArgument, note: AuditNote, time_limit: ForOption = None) -> None:
     """Pause an operation until `resume`, or for a time.
 
     Moves in progress are completed, and no more are started. The pause applies to
@@ -280,11 +284,11 @@ def pause(api: ObjectApi, name: IdArgument, note: AuditNote, time_limit: ForOpti
       zonectl operations pause 3-1834 --reason "backup" --for 30m
       zonectl operations resume 3-1834
     """
-    return _act(api, "pause", name, pause_request(note, time_limit))
+    _act(api, "pause", name, pause_request(note, time_limit))
 
 
 @app.command()
-def resume(api: ObjectApi, name: IdArgument, note: AuditNote) -> int:
+def resume(api: ObjectApi, name: IdArgument, note: AuditNote) -> None:
     """End the pause of an operation's zone.
 
     Partitions that wait with the cause COPY_FAILED are retried at once. A pause of
@@ -294,7 +298,7 @@ def resume(api: ObjectApi, name: IdArgument, note: AuditNote) -> int:
     Example:
       zonectl operations resume 3-1834
     """
-    return _act(api, "resume", name, note.body())
+    _act(api, "resume", name, note.body())
 
 
 @app.command()
@@ -303,7 +307,7 @@ def cancel(
     name: IdArgument,
     note: AuditNote,
     partition: PartitionsOption = None,
-) -> int:
+) -> None:
     """Cancel an operation, or some of its partitions.
 
     A partition that has not started stays where it is. One that has started goes
@@ -319,14 +323,15 @@ def cancel(
       zonectl operations cancel 3-1834 --partition 7 --partition 8
       zonectl operations wait 3-1834
     """
-    if not partition:
-        return _act(api, "cancel", name, note.body())
-    request = {**note.body(), "partitions": partition}
-    return _act(api, "partitions/cancel", name, request, cancelled_lines)
+    if partition:
+        request = {**note.body(), "partitions": partition}
+        _act(api, "partitions/cancel", name, request, cancelled_lines)
+    else:
+        _act(api, "cancel", name, note.body())
 
 
 @app.command()
-def finalise(api: ObjectApi, name: IdArgument, note: AuditNote, dry_run: DryRunOption = False) -> int:
+def finalise(api: ObjectApi, name: IdArgument, note: AuditNote, dry_run: DryRunOption = False) -> None:
     """Delete replicas kept by an operation.
 
     Nodes keep the replicas that moved away from them when `zonectl rebalance limits
@@ -342,20 +347,20 @@ def finalise(api: ObjectApi, name: IdArgument, note: AuditNote, dry_run: DryRunO
     """
     request = note.body()
     with api.client() as client:
-        answer = client.act_on_operation(name, "finalise", {**request, "dry_run": True})
+        ask = partial(client.ask, "POST", "operations", name, "finalise")
+        answer = ask(body={**request, "dry_run": True})
         if not dry_run:
             # Exactly the copies that the dry run has shown.
-            answer = client.act_on_operation(name, "finalise", {**request, "copies": answer["copies"]})
+            answer = ask(body={**request, "copies": answer["copies"]})
     replicas = "no kept replicas"
     if answer["copies"]:
         deletion = "would be deleted" if answer["dry_run"] else "scheduled for deletion"
         replicas = f"{counted(answer['copies'], 'kept replica')} {deletion}"
     api.show_one(answer, f"{answer['operation_id']}: {replicas}")
-    return ExitCode.OK
 
 
 @app.command()
-def reverse(api: ObjectApi, name: IdArgument, note: AuditNote) -> int:
+def reverse(api: ObjectApi, name: IdArgument, note: AuditNote) -> None:
     """Revert an operation with a new operation.
 
     The zone gets its previous parameters in a new catalog version, and every
@@ -368,7 +373,7 @@ def reverse(api: ObjectApi, name: IdArgument, note: AuditNote) -> int:
       zonectl operations reverse 3-1834 --reason "too slow"
       zonectl operations wait "$(zonectl operations reverse 3-1834 --format json | jq -r .operation_id)"
     """
-    return _act(api, "reverse", name, note.body(), reverse_line)
+    _act(api, "reverse", name, note.body(), reverse_line)
 
 
 def _act(
@@ -377,16 +382,15 @@ def _act(
     name: str,
     request: JsonObject,
     lines_of: Callable[[Any], Sequence[str]] | None = None,
-) -> int:
+) -> None:
     """Act on an operation, and print the answer. ``lines_of``: text for an answer that is not the operation
     itself."""
     with api.client() as client:
-        answer = client.act_on_operation(name, action, request)
+        answer = client.ask("POST", "operations", name, *action.split("/"), body=request)
     if lines_of is None:
         _show(api, answer)
     else:
         api.show_one(answer, *lines_of(answer))
-    return ExitCode.OK
 
 
 def _show(api: Api, operation: OperationDetail) -> None:

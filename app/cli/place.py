@@ -267,7 +267,7 @@ def place(
         option("--previous", "Previous placement, as printed by this command (balanced only).", "FILE"),
     ] = None,
     computation: Computation,
-) -> int:
+) -> None:
     """Compute which nodes hold the replicas of each partition.
 
     `rendezvous` is Ignite's algorithm, bit for bit. `balanced` gives all nodes the
@@ -306,7 +306,6 @@ def place(
         _print_json(result)
     else:
         _print_table(request, result)
-    return ExitCode.OK
 
 
 @asynccontextmanager

@@ -88,8 +88,10 @@ class Planner:
     def plan(self, plan_id: str | None = None) -> JsonObject:
         """Plan the files. Raises CliError, which points into a file that is wrong."""
         try:
-            texts = [(file.name, file.text) for file in self.files]
-            return self.client.plan(texts, prune=self.prune, plan_id=plan_id)
+            files = [{"name": file.name, "text": file.text} for file in self.files]
+            expected = {} if plan_id is None else {"plan_id": plan_id}
+            body: JsonObject = {"files": files, "prune": self.prune, **expected}
+            return dict(self.client.ask("POST", "plan", body=body))
         except ProblemError as error:
             script = next((file for file in self.files if file.name == error.problem.file), None)
             raise self.refusal(error, script) from error

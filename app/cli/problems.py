@@ -76,16 +76,8 @@ class ProblemDocument:
         return f"{self.name} ({codes}): {detail}{request}" if codes else f"{self.name}: {detail}{request}"
 
     def as_json(self) -> JsonObject:
-        return {
-            "name": self.name,
-            "code": self.code,
-            "sqlState": self.sql_state,
-            "message": self.detail,
-            "line": self.line,
-            "column": self.column,
-            "statement": self.statement,
-            "status": self.status,
-        }
+        told = {"name": self.name, "code": self.code, "sqlState": self.sql_state, "message": self.detail}
+        return told | {name: getattr(self, name) for name in ("line", "column", "statement", "status")}
 
 
 def json_object(response: httpx.Response) -> JsonObject | None:

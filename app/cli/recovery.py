@@ -6,6 +6,7 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
 
 from app.cli.connection import Api, RowsApi
@@ -65,9 +66,16 @@ class Course:
         late = f"{zone}: not done after {self.timeout or 0:g} s; the recovery goes on"
 
         def ask(_: float) -> PartitionStates:
-            return client.recovery_states(zone, named)
+            return _read_states(client, zone, named)
 
         return watch(ask, are_back, view, self.timeout, late, pause_s=POLL_S)
+
+
+def _read_states(client: ApiClient, zone: str, numbers: Sequence[int]) -> PartitionStates:
+    """Global and local states; every partition unless some are named."""
+    query = [("partition", number) for number in numbers]
+    states: PartitionStates = client.ask("GET", "zones", zone, "recovery", "states", query=query)
+    return states
 
 
 @app.command()
@@ -87,7 +95,7 @@ def states(api: RowsApi, zone: ZoneArgument, partition: PartitionsOption = None)
       zonectl recovery states orders -p 3 --format json
     """
     with api.client() as client:
-        partitions = client.recovery_states(fold_name(zone), partition or [])["partitions"]
+        partitions = _read_states(client, fold_name(zone), partition or ())["partitions"]
     if api.is_table:
         api.show(
             [row for state in partitions for row in _state_rows(state)],
@@ -148,7 +156,8 @@ def reset(
     request |= {name: given for name, given in nodes.items() if given}
     zone = fold_name(zone)
     with api.client(course.reason) as client:
-        planned = client.reset_partitions(zone, {**request, "dry_run": True})["partitions"]
+        ask = partial(client.ask, "POST", "zones", zone, "recovery", "reset")
+        planned = ask(body={**request, "dry_run": True})["partitions"]
         if api.is_table:
             api.show(planned, RESET_COLUMNS)
             if course.dry_run:
@@ -157,7 +166,7 @@ def reset(
         resets = planned
         if not course.dry_run:
             request |= {"dry_run": False, "shown": shown_of(planned)}
-            resets = client.reset_partitions(zone, request)["partitions"]
+            resets = ask(body=request)["partitions"]
             known = {reset["partition"] for reset in planned if reset["refusal"]}
             late = [reset for reset in resets if reset["refusal"] and reset["partition"] not in known]
             if late and api.is_table:
@@ -200,7 +209,8 @@ def restart(
     zone = fold_name(zone)
     request = {"partitions": partition or [], "nodes": node or [], "cleanup": cleanup}
     with api.client(course.reason) as client:
-        restarts = client.restart_partitions(zone, {**request, "dry_run": course.dry_run})["partitions"]
+        body = {**request, "dry_run": course.dry_run}
+        restarts = client.ask("POST", "zones", zone, "recovery", "restart", body=body)["partitions"]
         nodes = {"nodes": lambda restart: " ".join(restart["nodes"])}
         api.show(restarts, {"partition": "partition", **nodes, "new data": "cleanup"})
         numbers = [restart["partition"] for restart in restarts]
@@ -237,8 +247,12 @@ def reset_lost(
       zonectl recovery reset-lost orders --confirm-dead n1,n2
       zonectl recovery reset-lost orders --format json
     """
+    body = {"confirm_dead": dead} if (dead := _names(confirm_dead)) else {}
     with api.client(reason) as client:
-        resets = client.reset_lost_partitions(fold_name(zone), _names(confirm_dead))["partitions"]
+        # The server waits for the exchange.
+        resets = client.ask(
+            "POST", "zones", fold_name(zone), "recovery", "reset-lost", body=body, timeout_s=30
+        )["partitions"]
     owners = {"owners": lambda reset: " ".join(reset["owners"])}
     api.show(resets, {"partition": "partition", "outcome": "outcome", **owners, "detail": "detail"})
     return ExitCode.OK if all(reset["outcome"] == "OWNED" for reset in resets) else ExitCode.FAILED

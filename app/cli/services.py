@@ -210,7 +210,7 @@ def controller(
     return run_until_stopped(control(settings))
 
 
-def migrate(catalog_url: CatalogOption = None, data_dir: DataDirOption = DEFAULT_DATA_DIR) -> int:
+def migrate(catalog_url: CatalogOption = None, data_dir: DataDirOption = DEFAULT_DATA_DIR) -> None:
     """Bring the catalog's schema up to date.
 
     Safe to repeat. `zonectl up` does this automatically.
@@ -222,7 +222,6 @@ def migrate(catalog_url: CatalogOption = None, data_dir: DataDirOption = DEFAULT
     settings = make_settings(catalog_url=catalog_url, data_dir=data_dir)
     keep_private(data_dir, catalog_url)
     _migrate(settings.catalog, data_dir)
-    return ExitCode.OK
 
 
 def _checked(settings: Settings, *, insecure: bool) -> tuple[str, ...]:

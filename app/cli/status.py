@@ -45,12 +45,10 @@ def status(api: ObjectApi) -> int:
     """
     with api.client() as client:
         ready = client.readiness()
-        if "metastore" not in ready:
-            # Who may not see the system is told no more; the server says what is missing.
-            client.nodes()
         answers = ready["ready"] and ready.get("metastore") == "ok"
         nodes = list(client.nodes()) if ready["ready"] else []
-        zones = [_with_progress(client, zone) for zone in client.zones()] if ready["ready"] else []
+        listed = client.ask("GET", "zones")["zones"] if ready["ready"] else ()
+        zones = [_with_progress(client, zone) for zone in listed]
         limits = _limits(client) if answers else None
         alerts = _alerts(client)
         url = client.address.url
@@ -98,7 +96,7 @@ def _with_progress(client: ApiClient, zone: ZoneBody) -> Mapping[str, Any]:
 def _limits(client: ApiClient) -> JsonObject | None:
     """Limits of moves; None: their key cannot be read, as readiness reports, and all else is shown."""
     try:
-        return client.limits()
+        return dict(client.ask("GET", "rebalance", "limits"))
     except ProblemError as error:
         if error.problem.name != "RECORD_NOT_READABLE":
             raise
@@ -108,7 +106,7 @@ def _limits(client: ApiClient) -> JsonObject | None:
 def _alerts(client: ApiClient) -> Sequence[AlertBody]:
     """Alerts; none from a server of an earlier build, which does not judge any."""
     try:
-        return client.alerts()["alerts"]
+        return tuple(client.ask("GET", "alerts")["alerts"])
     except ProblemError as error:
         if error.problem.status != HTTPStatus.NOT_FOUND:
             raise

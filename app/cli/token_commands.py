@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Annotated
 
 from app.cli.connection import ObjectApi, RowsApi
-from app.cli.exits import ExitCode
 from app.cli.options import argument, group, option
 
 app = group("Create, list and revoke tokens for programs.")
@@ -24,7 +23,7 @@ def create(
             default="all that you may do",
         ),
     ] = "",
-) -> int:
+) -> None:
     """Create a token, and print it once.
 
     Drivers send it as a bearer token or as a JWT. It allows at most what you may do
@@ -36,16 +35,15 @@ def create(
       zonectl token create --scope "SEE, READ ON ALL ZONES; WRITE ON ZONE 7" --format json
     """
     with api.client() as client:
-        made = client.create_token(days * 86_400, scope)
+        made = client.ask("POST", "tokens", body={"lifetime_s": days * 86_400, "scope": scope})
     api.show_one(made, made["secret"])
-    return ExitCode.OK
 
 
 @app.command("list")
 def list_tokens(
     api: RowsApi,
     everybody: Annotated[bool, option("--all", "Tokens of all users. Requires ADMIN.")] = False,
-) -> int:
+) -> None:
     """List tokens, newest first.
 
     \b
@@ -53,17 +51,16 @@ def list_tokens(
       zonectl token list
     """
     with api.client() as client:
-        tokens = client.tokens(everybody)
+        tokens = client.ask("GET", "tokens", query={"all": "true"} if everybody else {})["tokens"]
     columns = {name: name for name in ("token_id", "owner", "scope", "created_at", "expires_at")}
     api.show(tokens, {**columns, "valid": lambda token: "yes" if token["valid"] else "no"})
-    return ExitCode.OK
 
 
 @app.command()
 def revoke(
     api: ObjectApi,
     token_id: Annotated[str, argument("TOKEN_ID", "Id of the token, as `zonectl token list` shows it.")],
-) -> int:
+) -> None:
     """Revoke a token. Every server refuses it within 2 s.
 
     \b
@@ -71,6 +68,5 @@ def revoke(
       zonectl token revoke 3f9c2a417b0e
     """
     with api.client() as client:
-        revoked = client.revoke_token(token_id)
+        revoked = client.ask("DELETE", "tokens", token_id)
     api.show_one(revoked, f"token {token_id} of {revoked['owner']} is revoked")
-    return ExitCode.OK

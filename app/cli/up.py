@@ -105,26 +105,8 @@ def up(
         raise UsageError("--exit requires --demo")
     settings = make_settings(api, data_dir=data_dir)
     accept_spark(settings, insecure=insecure)
-    options = UpOptions(
-        data_dir=data_dir,
-        nodes=chosen.read(),
-        host=settings.host,
-        port=settings.port,
-        https_port=settings.https_port,
-        insecure=insecure,
-        auth=auth,
-        require_reason=settings.require_reason,
-        member_limit=settings.node_member_limit,
-        ports=_chosen_from(settings),
-        etcd=settings.etcd,
-        tls=settings.tls,
-        spark_master=settings.spark_master,
-        console=settings.console,
-        demo=demo,
-        leave_after_demo=leave,
-        server_silence_s=settings.up_server_silence_s,
-        node_silence_s=settings.up_node_silence_s,
-    )
+    nodes, ports = chosen.read(), _chosen_from(settings)
+    options = UpOptions(settings, nodes, insecure, ports, auth, demo=demo, leave_after_demo=leave)
     try:
         return run_up(options)
     except (UpError, MissingToolError, FileNotFoundError) as error:

@@ -33,13 +33,13 @@ def status(api: ObjectApi) -> int:
       zonectl upgrade status --format json | jq -r .state
     """
     with api.client() as client:
-        body = client.upgrade()
+        body = client.ask("GET", "upgrade")
     api.show_one(body, *_lines(body))
     return ExitCode.FAILED if body["refused"] else ExitCode.OK
 
 
 @app.command()
-def plan(api: ObjectApi) -> int:
+def plan(api: ObjectApi) -> None:
     """Show which process to replace next.
 
     Servers come first, as they bring the catalog's schema, then controllers, then
@@ -53,10 +53,9 @@ def plan(api: ObjectApi) -> int:
       zonectl upgrade plan --format json | jq -r '.steps[] | select(.may_go).process'
     """
     with api.client() as client:
-        body = client.upgrade()
+        body = client.ask("GET", "upgrade")
     steps = [_step(step) for step in body["steps"]]
     api.show_one(body, *(steps or [f"every process runs {body['version']}"]), _what_next(body))
-    return ExitCode.OK
 
 
 @app.command()
@@ -64,7 +63,7 @@ def finalise(
     api: ObjectApi,
     yes: YesOption = False,
     reason: ReasonOption = "",
-) -> int:
+) -> None:
     """Bring the release level of the newest version into force.
 
     Refused while a process of an older version runs or did within the last 10 minutes; the message names it.
@@ -78,17 +77,16 @@ def finalise(
       zonectl upgrade finalise --yes --format json
     """
     with api.client(reason) as client:
-        body = client.upgrade()
+        body = client.ask("GET", "upgrade")
         if body["state"] != "FINALISED" and not yes:
             say(
                 f"level {body['level_in_force']} is in force, {body['version']} is of {body['level']}",
                 out=sys.stderr,
             )
             confirm(f"Give up the way back to versions of level {body['level_in_force']}?", "see what runs")
-        done = client.finalise_upgrade()
+        done = client.ask("POST", "upgrade", "finalise", body={}, timeout_s=600)
     verb = "is in force now" if done["finalised"] else "was in force: nothing was done"
     api.show_one(done, f"release level {done['level_in_force']} {verb}")
-    return ExitCode.OK
 
 
 def _lines(body: UpgradeBody) -> Iterator[str]:

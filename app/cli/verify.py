@@ -57,7 +57,8 @@ def verify(
     name, numbers = fold_name(zone), sorted(set(partition or ()))
     with api.client() as client:
         if not numbers:
-            numbers = sorted(saved) if saved is not None else list(range(client.zone(name)["partitions"]))
+            every = saved if saved is not None else range(client.ask("GET", "zones", name)["partitions"])
+            numbers = sorted(every)
         results = list(_results(client, name, numbers, {"samples": samples, "seed": seed}, saved))
     changed = _changed(results, saved or {})
     if save is not None:
@@ -87,7 +88,7 @@ def _results(
         request: JsonObject = {"partitions": part, **sample}
         if saved is not None:
             request["saved"] = [{"partition": number, "keys": list(saved.get(number, ()))} for number in part]
-        yield from client.verify(zone, request)["partitions"]
+        yield from client.ask("POST", "zones", zone, "verify", body=request)["partitions"]
 
 
 def _changed(results: Sequence[CheckedPartition], saved: Saved) -> int:

@@ -22,7 +22,7 @@ from app.api import nodes, rebalance, recovery
 from app.api import operations as operations_api
 from app.api import tokens as tokens_api
 from app.api.bodies import ActionRequest, OperationPause
-from app.console.fragments import utc, when
+from app.console.fragments import when
 from app.console.shared import Site
 from app.console.viewer import current_viewer, may_use, require, sees
 from app.contract.operations import KindName, StateName
@@ -140,7 +140,6 @@ async def _called(site: Site, procedure: str, zone: str) -> str:
     """The detail that the procedure answers with; empty where it is done."""
     require(PageControl.REST_ZONE, (await site.zone(zone)).zone_id)
     literal = zone.replace("'", "''")
-    site.services.require_metastore()
     (done,) = await site.services.sql.run_script(f"CALL system.{procedure}('{literal}')")
     detail: str = done.to_json()["data"][0][-1]
     return detail
@@ -263,12 +262,14 @@ async def tokens(site: Site, *, everybody: bool) -> list[Json]:
     return listed
 
 
-async def sessions(site: Site, *, everybody: bool) -> list[Json]:
+async def sessions(site: Site, *, everybody: bool) -> tuple[ConsoleSession, ...]:
     """List the sessions that hold, as ``tokens``."""
     if everybody:
         require(PageControl.MANAGE_USERS)
-    viewer = current_viewer()
-    return [] if viewer is None else [_session(one, viewer.session) for one in await _listed(site, everybody)]
+    viewer, view = current_viewer(), site.services.sessions
+    if viewer is None or view is None:
+        return ()
+    return await view.listed(None if everybody else viewer.caller.principal)
 
 
 async def revoke_token(site: Site, token_id: str, by: str, reason: str) -> str:
@@ -280,7 +281,7 @@ async def revoke_token(site: Site, token_id: str, by: str, reason: str) -> str:
 
 async def end_session(site: Site, session_id: str, by: str, reason: str) -> str:
     require(PageControl.END_OWN_LOGIN)
-    listed = await _listed(site, everybody=may_use(PageControl.MANAGE_USERS))
+    listed = await sessions(site, everybody=may_use(PageControl.MANAGE_USERS))
     session = next((one for one in listed if one.session_id == session_id), None)
     if session is None or site.services.sessions is None:
         raise RefusedError(ErrorKind.INVALID_REQUEST, f"there is no session {session_id}, or it has ended")
@@ -294,22 +295,3 @@ async def run_statement(site: Site, sql: str) -> str:
     require(PageControl.MANAGE_USERS)
     (result,) = await site.services.sql.run_script(sql)
     return hide_secrets(sql) if result.to_json()["applied"] else f"Nothing to change: {hide_secrets(sql)}"
-
-
-async def _listed(site: Site, everybody: bool) -> tuple[ConsoleSession, ...]:
-    viewer, view = current_viewer(), site.services.sessions
-    if viewer is None or view is None:
-        return ()
-    return await view.listed(None if everybody else viewer.caller.principal)
-
-
-def _session(session: ConsoleSession, own: str) -> Json:
-    """``own``: the digest of the viewer's."""
-    return {
-        "session_id": session.session_id,
-        "owner": session.owner.name,
-        "created_at": utc(session.created_us),
-        "used_at": utc(session.used_us),
-        "ends_at": utc(session.ends_us),
-        "is_own": session.digest == own,
-    }

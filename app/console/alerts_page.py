@@ -14,7 +14,7 @@ from app.api.alerts import shown_alerts, shown_silences
 from app.console import actions
 from app.console.controls import action_link, button, choice_field, confirm
 from app.console.feed import Topic
-from app.console.fragments import Fragment, link, render
+from app.console.fragments import Fragment, link
 from app.console.frame import PageFrame, console_page, page_frame
 from app.console.shared import Site
 from app.console.viewer import may_use
@@ -23,8 +23,10 @@ from app.core.alerts import ENDED_MAX, AlertState, silenced_text
 from app.security.policy import PageControl
 from catalog.core.errors import ErrorKind, RefusedError
 
-NOTE = "Current problems, since when, and what to do. A pending alert fires once its condition has held for "
-"its time."
+NOTE = (
+    "Current problems, since when, and what to do. A pending alert fires once its condition has held for "
+    "its time."
+)
 PARTS = (
     (AlertState.FIRING, "Firing", "No alert fires.", "Fires since"),
     (AlertState.PENDING, "Pending", "No alert is pending.", "Holds since"),
@@ -72,7 +74,7 @@ class _Silences:
         ]
         self._silences = {str(row["silence_id"]): f"{row['subject']}, until {row['until']}" for row in rows}
         self._end.visible = self._may_change and bool(rows)
-        self._panel.show(render("silences", silences=rows))
+        self._panel.draw("silences", silences=rows)
 
     async def _ask(self) -> None:
         choices = silence_choices(await shown_alerts(self._site.services))
@@ -115,7 +117,7 @@ def register(site: Site) -> None:
                     shown = await shown_alerts(site.services, state)
                     is_over = state is AlertState.RESOLVED
                     words = {"title": title, "nothing": nothing, "since": since}
-                    panel.show(render("alerts", alerts=shown, is_over=is_over, is_good=not is_over, **words))
+                    panel.draw("alerts", alerts=shown, is_over=is_over, is_good=not is_over, **words)
 
             await frame.live(draw, Topic.ALERTS)
 
@@ -130,6 +132,6 @@ def register(site: Site) -> None:
                 raise RefusedError(ErrorKind.INVALID_REQUEST, message) from error
             if text is None:
                 raise RefusedError(ErrorKind.INVALID_REQUEST, f"there is no alert {name}")
-            Fragment("panel").show(render("runbook", text=text.partition("\n")[2].strip()))
+            Fragment("panel").draw("runbook", text=text.partition("\n")[2].strip())
             action_link("All alerts", link("alerts"))
             await frame.live()

@@ -8,7 +8,7 @@ from nicegui import ui
 from app.console import actions
 from app.console.controls import button, text_field
 from app.console.feed import Topic
-from app.console.fragments import Fragment, link, render
+from app.console.fragments import Fragment, link
 from app.console.frame import console_page, go, page_frame
 from app.console.shared import Site
 
@@ -46,6 +46,6 @@ def register(site: Site) -> None:
                 older = link("audit", **search, page=token) if token else ""
                 newest = link("audit", **search) if page else ""
                 searched = any(search.values())
-                table.show(render("audit", records=records, older=older, newest=newest, searched=searched))
+                table.draw("audit", records=records, older=older, newest=newest, searched=searched)
 
             await frame.live(draw, Topic.STATEMENTS)

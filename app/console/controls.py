@@ -105,10 +105,6 @@ class PageAction:
         confirm(frame, title, self.consequence, self.word, act, danger=self.is_dangerous)
 
 
-def _can_be_filled(element: Element) -> bool:
-    return isinstance(element, ui.input | ui.number | ui.select) and element.enabled
-
-
 def _audit_fields(frame: PageFrame, *, is_required: bool) -> tuple[ui.input, ui.input]:
     """Make the fields for the author of a change, and its reason."""
     by = text_field("Your name", frame.actor.name, width="wide").props("maxlength=100")
@@ -162,6 +158,7 @@ def confirm(
                 return
             held(True)
             try:
+                frame.site.services.require_metastore()
                 if needs_reason is None:
                     audit.require_reason(why)
                 with acting(frame.actor.named(name).because(why)):
@@ -182,6 +179,7 @@ def confirm(
             keep = button(KEEP if action == CANCEL else CANCEL, dialog.close, ButtonKind.QUIET)
             sure = button(action, go_on, ButtonKind.DANGER if danger else ButtonKind.PRIMARY)
         reason.on("keydown.enter", go_on)
-    next(field for field in card.descendants() if _can_be_filled(field)).props("autofocus")
+    fields = (each for each in card.descendants() if isinstance(each, ui.input | ui.number | ui.select))
+    next(field for field in fields if field.enabled).props("autofocus")
     dialog.on("hide", dialog.delete)
     dialog.open()

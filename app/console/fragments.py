@@ -127,3 +127,7 @@ class Fragment:
         if content != self._content:
             self._content = content
             fill(self._html, content)
+
+    def draw(self, template: str, **model: object) -> None:
+        """Show what the template makes of ``model``."""
+        self.show(render(template, **model))

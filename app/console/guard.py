@@ -185,62 +185,15 @@ does."""
 SOCKETS_MAX = 100
 
 
-class ViewerRoom:
-    """One per server."""
-
-    def __init__(self) -> None:
-        self._sockets: Counter[Principal] = Counter()
-        self._drawing: WeakValueDictionary[Principal, asyncio.Semaphore] = WeakValueDictionary()
-
-    @contextmanager
-    def socket(self, user: Principal) -> Iterator[None]:
-        """Raises RefusedError (CONSOLE_SOCKET_LIMIT)."""
-        if self._sockets[user] >= SOCKETS_MAX:
-            message = f"{user.name} has {SOCKETS_MAX} pages of the console open already"
-            raise RefusedError(ErrorKind.CONSOLE_SOCKET_LIMIT, message)
-        self._sockets[user] += 1
-        try:
-            yield
-        finally:
-            self._sockets[user] -= 1
-            if not self._sockets[user]:
-                del self._sockets[user]
-
-    async def draw(self, user: Principal, app: ASGIApp, scope: Scope, receive: Receive, send: Send) -> None:
-        """Have ``app`` answer in the user's turn, which is over when the answer begins: a slow reader of it
-        does not hold up the next."""
-        turn = self._drawing.setdefault(user, asyncio.Semaphore(DRAWN_AT_ONCE))
-        await turn.acquire()
-        is_over = False
-
-        def leave() -> None:
-            nonlocal is_over
-            if not is_over:
-                is_over = True
-                turn.release()
-
-        async def sent(message: Message) -> None:
-            leave()
-            await send(message)
-
-        try:
-            _forget_unseen(user)
-            await app(scope, receive, sent)
-        finally:
-            leave()
-
-
 def _forget_unseen(user: Principal) -> None:
-    unseen = [
-        page for page in Client.instances.values() if not page.has_socket_connection and _is_of(page, user)
-    ]
+    def is_unseen(page: Client) -> bool:
+        viewer = page.request.scope.get("viewer")
+        is_own = isinstance(viewer, Viewer) and viewer.caller.principal == user
+        return is_own and not page.has_socket_connection
+
+    unseen = list(filter(is_unseen, Client.instances.values()))
     for page in unseen[: max(0, len(unseen) - UNSEEN_MAX)]:
         page.delete()
-
-
-def _is_of(page: Client, user: Principal) -> bool:
-    viewer = page.request.scope.get("viewer")
-    return isinstance(viewer, Viewer) and viewer.caller.principal == user
 
 
 class ViewerMiddleware:
@@ -250,7 +203,8 @@ class ViewerMiddleware:
     def __init__(self, app: ASGIApp, sessions: SessionView) -> None:
         self._app = app
         self._sessions = sessions
-        self._room = ViewerRoom()
+        self._sockets: Counter[Principal] = Counter()
+        self._drawing: WeakValueDictionary[Principal, asyncio.Semaphore] = WeakValueDictionary()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         login = current_login()
@@ -275,13 +229,32 @@ class ViewerMiddleware:
             elif scope["path"].startswith(FILES):
                 await self._app(scope, receive, send)
             else:
-                await self._room.draw(user, self._app, scope, receive, send)
+                await self._draw(user, scope, receive, send)
 
     async def _answer_socket(self, user: Principal, scope: Scope, receive: Receive, send: Send) -> None:
-        with ExitStack() as held:
-            try:
-                held.enter_context(self._room.socket(user))
-            except RefusedError as error:
-                await refuse(error, scope, receive, send)
-                return
+        if self._sockets[user] >= SOCKETS_MAX:
+            message = f"{user.name} has {SOCKETS_MAX} pages of the console open already"
+            await refuse(RefusedError(ErrorKind.CONSOLE_SOCKET_LIMIT, message), scope, receive, send)
+            return
+        self._sockets[user] += 1
+        try:
             await self._app(scope, receive, send)
+        finally:
+            self._sockets[user] -= 1
+            if not self._sockets[user]:
+                del self._sockets[user]
+
+    async def _draw(self, user: Principal, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer in the user's turn, which is over when the answer begins: a slow reader of it does not hold
+        up the next."""
+        turn = self._drawing.setdefault(user, asyncio.Semaphore(DRAWN_AT_ONCE))
+        await turn.acquire()
+        with ExitStack() as held:
+            held.callback(turn.release)
+
+            async def sent(message: Message) -> None:
+                held.close()
+                await send(message)
+
+            _forget_unseen(user)
+            await self._app(scope, receive, sent)

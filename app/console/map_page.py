@@ -1,14 +1,18 @@
-"""``/console/map``: a zone's partitions by nodes, from all down to one; what is shown is in the address."""
+"""``/console/map``: a zone's partitions by nodes, from all down to one; what is shown is in the address. One
+partition has a page of its own: where it is, why it is there, and what it waits for."""
 
 from __future__ import annotations
 
 import asyncio
 from operator import attrgetter
+from typing import Any
 
 import numpy as np
 from fastapi import Request
 from nicegui import events, ui
 
+from app.api.zones import get_partition
+from app.console.actions import body
 from app.console.browser import html, set_height
 from app.console.controls import button, choice_field, number_field
 from app.console.feed import Topic
@@ -25,10 +29,13 @@ from app.console.heat_map import (
     legend,
     summary,
 )
+from app.console.plan import quoted
 from app.console.shared import Site, no_zone
-from app.console.viewer import shown_cause
-from app.console.zone_grid import MoveCell
+from app.console.viewer import page_refusal, shown_cause
+from app.console.zone_grid import MoveCell, has_lost_majority
+from app.sql.statements.results import ResultSet
 from catalog.core.zone import Zone
+from rebalance.core.keyspace.keys import PartitionId
 
 LISTED_MAX = 50
 ROW_PX = 26
@@ -91,7 +98,7 @@ class _Map:
     async def draw(self) -> None:
         grid = self._site.feed.grids.get(self._zone.zone_id)
         if grid is None:
-            self._empty.show(render("loading", what="Reading the zone."))
+            self._empty.draw("loading", what="Reading the zone.")
             return
         data_nodes = self._site.services.views.data_nodes(self._zone.zone_id)
         nodes = data_nodes.nodes if data_nodes is not None else ()
@@ -114,31 +121,35 @@ class _Map:
         ]
         unread = int(np.count_nonzero(grid.moves[numbers] == MoveCell.UNREAD))
         facts = {"listed": listed, "count": len(unsettled), "unread": unread}
-        self._list.show(render("map_list", zone=self._zone.name, **facts))
+        self._list.draw("map_list", zone=self._zone.name, **facts)
 
     def _show(self, drawn: HeatMap) -> None:
         end = self._zone.partitions - 1
         last = end if self._last is None else min(self._last, end)
         at_whole = self._first == 0 and last == end
-        self._range.show(
-            render(
-                "map_range",
-                zone=self._zone,
-                first=self._first,
-                last=last,
-                whole="" if at_whole else self._address(from_=None, to=None),
-                ranges=[] if drawn.is_single else drawn.ranges,
-                address=lambda part: self._address(from_=part.first, to=part.last),
-            )
+        self._range.draw(
+            "map_range",
+            zone=self._zone,
+            first=self._first,
+            last=last,
+            whole="" if at_whole else self._address(from_=None, to=None),
+            ranges=[] if drawn.is_single else drawn.ranges,
+            address=lambda part: self._address(from_=part.first, to=part.last),
         )
         self._empty.show(EMPTY if drawn.selected else render("nothing_here", shown=CHOICES[self._shown.value]))
         self._chart.visible = bool(drawn.selected and drawn.nodes)
-        self._legend.show(render("map_legend", legend=legend(drawn)))
+        self._legend.draw("map_legend", legend=legend(drawn))
         self._summary.text = summary(drawn)
         # Every node's name can be read.
         row_px = ROW_PX if len(drawn.nodes) <= NODES_FEW else MANY_NODES_ROW_PX
         set_height(self._chart, 70 + max(len(drawn.nodes), 3) * row_px)
         show_chart(self._chart, chart_options(drawn))
+
+
+def reasons(answer: ResultSet) -> list[dict[str, Any]]:
+    """Rows of EXPLAIN PARTITION by column name, in lower case."""
+    names = [column.name.lower() for column in answer.columns]
+    return [dict(zip(names, row, strict=True)) for row in answer.rows]
 
 
 def register(site: Site) -> None:
@@ -158,3 +169,29 @@ def register(site: Site) -> None:
             owner = await site.zone(zone or max(zones, key=attrgetter("zone_id")).name)
             view = _Map(site, owner, shown, int(first) if first.isdigit() else 0, to)
             await frame.live(view.draw, owner.zone_id, Topic.ZONES)
+
+    @console_page("/zones/{zone:segment}/partitions/{number}")
+    async def partition(request: Request, zone: str, number: int) -> None:
+        with page_frame(site, request, f"{zone} partition {number}", "map") as frame:
+            head = Fragment()
+            with ui.element("div").classes("two"):
+                state, phases = Fragment("panel"), Fragment("panel")
+            why, members, failures = Fragment("panel"), Fragment("panel"), Fragment("panel")
+
+            async def draw() -> None:
+                owner = await site.zone(zone)
+                document = body(await get_partition(owner.name, number, site.services))
+                rows = reasons(await site.ask(f"EXPLAIN PARTITION {quoted(owner.name)}.{number}"))
+                head.draw("partition_head", zone=owner, number=number)
+                view, _ = site.services.views.view(partition_id, None)
+                lost = has_lost_majority(view, site.services.views.alive())
+                is_led = lost and page_refusal("/recovery") is None
+                recovery = link("recovery", zone=owner.name, partitions=number) if is_led else ""
+                state.draw("partition_state", partition=document, recovery=recovery)
+                phases.draw("partition_phases", phases=document["phases"])
+                why.draw("partition_reasons", rows=rows)
+                members.draw("partition_members", members=document["members"], copies=document["copies"])
+                failures.draw("partition_failures", failures=document["failures"])
+
+            partition_id = PartitionId((await site.zone(zone)).zone_id, number)
+            await frame.live(draw, partition_id, Topic.ZONES, Topic.NODES, Topic.LIMITS)

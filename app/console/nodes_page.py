@@ -160,12 +160,12 @@ class _NodePanel:
         feed = self._site.feed
         zones = {intent.zone.name: feed.grids[key] for key, intent in feed.intents.items() if key in feed.grids}
         held = await asyncio.to_thread(holdings, zones, self._name)
-        self._panel.show(render("node", name=self._name, row=row, drain=drain, held=held))
+        self._panel.draw("node", name=self._name, row=row, drain=drain, held=held)
 
     async def _check(self) -> None:
-        self._losses.show(render("loading", what="Checking every member on the node."))
+        self._losses.draw("loading", what="Checking every member on the node.")
         check = await actions.stop_check(self._site, self._name)
-        self._losses.show(render("node_stop", check=check))
+        self._losses.draw("node_stop", check=check)
 
 
 def register(site: Site) -> None:
@@ -184,7 +184,7 @@ def register(site: Site) -> None:
 
             async def draw() -> None:
                 rows = await _rows(site)
-                heading.show(render("heading", title="Replicas by node"))
+                heading.draw("heading", title="Replicas by node")
                 empty.show(EMPTY if rows else render("loading", what="No node has registered yet."))
                 show_rows(grid, rows)
                 show_chart(chart, bar_options(copies_of(rows[:CHARTED_MAX])))

@@ -2,7 +2,10 @@
 
 Of zones whose partitions are too many to be read for each look, the counts are those of the zone's arrays,
 which are read as they change; the rest is the record's.
-"""
+
+``/console/operations/begun`` is the operation of a change from the moment at which the change was made. A
+controller names the operation with its placement, which may take a while: Spark starts, no controller leads, a
+timer runs. Until then the page says what that waits for; then it becomes the operation's own."""
 
 from __future__ import annotations
 
@@ -16,10 +19,10 @@ from fastapi import Request
 from nicegui import ui
 
 from app.console import actions
-from app.console.controls import PageAction, button, choice_field
+from app.console.controls import PageAction, action_link, button, choice_field
 from app.console.feed import Topic
-from app.console.fragments import Fragment, link, render
-from app.console.frame import PageFrame, console_page, go, page_frame
+from app.console.fragments import Fragment, link
+from app.console.frame import PageFrame, console_page, go, page_frame, replace_page
 from app.console.shared import Site
 from app.console.viewer import may_use, shown_cause
 from app.console.zone_grid import MoveCell, Numbers, ZoneGrid
@@ -27,9 +30,12 @@ from app.contract.operations import OperationPlanBody, StateName
 from app.security.policy import PageControl
 from app.views.keyspace_views import KeyspaceViews
 from app.views.operation_views import OperationViews, history_of
+from catalog.core.snapshot import CatalogSnapshot
+from catalog.core.zone import ZoneId
 from rebalance.controllers.operation_control import not_found
 from rebalance.core.causes.cause import Cause
-from rebalance.core.operations.operation import OperationKind, parse_operation_id
+from rebalance.core.keyspace.readable import read
+from rebalance.core.operations.operation import Operation, OperationKind, parse_operation_id
 
 Json = dict[str, Any]
 
@@ -42,7 +48,7 @@ NEXT = Cause.PLANNED_NEXT.text()
 
 def grid_of(site: Site, name: str) -> ZoneGrid | None:
     """The arrays that tell how far the operation is; None: the API has to be asked."""
-    views = _views(site)
+    views = site.services.operation_views
     operation, _ = views.find(name) or (None, None)
     grid = site.feed.grids.get(operation.zone_id) if operation is not None else None
     if operation is None or grid is None or grid.partitions <= PARTITIONS_FEW or operation.is_over:
@@ -54,7 +60,7 @@ def grid_of(site: Site, name: str) -> ZoneGrid | None:
 def summary_of(site: Site, name: str, grid: ZoneGrid) -> Json | None:
     """Return the operation as the API describes it, without the plan; None: it is not remembered any more. What
     was done stays done, as the record has it."""
-    views = _views(site)
+    views = site.services.operation_views
     record = views.find(name)
     if record is None:
         return None
@@ -103,11 +109,6 @@ async def plan_of(site: Site, name: str) -> OperationPlanBody | None:
         return None if record is None else views.plan(record[0])
 
     return await asyncio.to_thread(plan)
-
-
-def _views(site: Site) -> OperationViews:
-    services = site.services
-    return OperationViews(services.mirror, services.views.keyspace, services.views)
 
 
 OPEN_STATES: tuple[StateName, ...] = ("WAITING", "RUNNING", "PAUSED")
@@ -172,12 +173,12 @@ class _Detail:
         body = summary_of(site, name, grid) if grid is not None else await actions.operation(site, name)
         if body is None:
             raise not_found(name)
-        self._head.show(render("operation_head", operation=body))
-        self._progress.show(render("operation_progress", operation=body))
-        self._facts.show(render("operation_facts", operation=body))
-        self._waiting.show(render("operation_waiting", waiting=body["waiting"], zone=body["zone"]))
+        self._head.draw("operation_head", operation=body)
+        self._progress.draw("operation_progress", operation=body)
+        self._facts.draw("operation_facts", operation=body)
+        self._waiting.draw("operation_waiting", waiting=body["waiting"], zone=body["zone"])
         if grid is None:
-            self._plan.show(render("operation_plan", plan=body["plan"]))
+            self._plan.draw("operation_plan", plan=body["plan"])
         else:
             self._plan_later()
         zone_id, _ = parse_operation_id(name) or (None, 0)
@@ -190,14 +191,62 @@ class _Detail:
         if self._planned_for != limits:
             self._planned_for = limits
             if self._planning is None:
-                self._plan.show(render("loading", what="Reading the plan."))
+                self._plan.draw("loading", what="Reading the plan.")
             self._planning = asyncio.create_task(self._show_plan())
 
     async def _show_plan(self) -> None:
-        self._plan.show(render("operation_plan", plan=await plan_of(self._site, self._name)))
+        self._plan.draw("operation_plan", plan=await plan_of(self._site, self._name))
+
+
+def address(zone: str, revision: int) -> str:
+    """Return the address of the first operation of ``zone`` that is younger than the metastore's
+    ``revision``."""
+    return link("operations", "begun", zone=zone, after=revision)
+
+
+def begun(site: Site, zone_id: ZoneId, after: int) -> str:
+    """The operation's name; empty: it is not there yet."""
+    services = site.services
+    items = services.mirror.below(services.views.keyspace.zone_operations(zone_id))
+    newer = (item for item in items if item.create_revision > after)
+    first = min(newer, key=lambda item: item.create_revision, default=None)
+    operation = read(first, Operation.decode)
+    return operation.operation_id if isinstance(operation, Operation) else ""
+
+
+def wait_of(site: Site, zone_id: ZoneId, catalog: CatalogSnapshot) -> str:
+    """Return what naming it waits for; empty: the zone's data nodes are what they were."""
+    intent = site.feed.intents.get(zone_id)
+    committed = next((zone for zone in catalog.zones if zone.zone_id == zone_id), None)
+    if intent is None or (intent.version < catalog.version and intent.zone != committed):
+        return Cause.INTENT_NOT_PUBLISHED.text()
+    return shown_cause(site.services.views.whole_wait(intent))
 
 
 def register(site: Site) -> None:
+    @console_page("/operations/begun")
+    async def operation_begun(request: Request, zone: str, after: int) -> None:
+        with page_frame(site, request, "Operation", "operations") as frame:
+            target = await site.zone(zone)
+            head = Fragment()
+            note = "The change is committed. Its moves are being computed."
+            head.draw("title", title=f"Operation of {target.name}", note=note)
+            waiting = Fragment("panel")
+            action_link("All operations of the zone", link("operations", zone=target.name))
+
+            async def draw() -> None:
+                name = begun(site, target.zone_id, after)
+                if name:
+                    replace_page(link("operations", name))
+                    return
+                limits, _ = await actions.limits(site)
+                own = [pause for pause in limits["zone_pauses"] if pause["zone_id"] == target.zone_id]
+                pause = limits["pause"] or next(iter(own), None)
+                cause = wait_of(site, target.zone_id, await site.catalog())
+                waiting.draw("operation_begun", cause=cause, pause=pause)
+
+            await frame.live(draw, Topic.ZONES, Topic.NODES, Topic.LIMITS, Topic.OPERATIONS)
+
     @console_page("/operations")
     async def operations(request: Request, zone: str = "", show: str = "all") -> None:
         note = "Every change that moves data: who requested it, its progress and its outcome."
@@ -218,7 +267,7 @@ def register(site: Site) -> None:
             async def draw() -> None:
                 states = list(OPEN_STATES) if show == "open" else None
                 bodies: list[dict[str, Any]] = await actions.operations(site, zone or None, states)
-                table.show(render("operations", operations=bodies))
+                table.draw("operations", operations=bodies)
 
             await frame.live(draw, Topic.OPERATIONS, Topic.ZONES)
 

@@ -33,24 +33,22 @@ class _Overview:
 
     async def draw(self) -> None:
         states = zone_states(self._site.feed, self._site.services.views)
-        self._health.show(
-            render(
-                "overview_health",
-                tiles=await self._tiles() if sees_system() else (),
-                health=health_bar(states),
-                partitions=sum(state.moves.total for state in states),
-                zones=len(states),
-                lost=sum(state.lost for state in states),
-            )
+        self._health.draw(
+            "overview_health",
+            tiles=await self._tiles() if sees_system() else (),
+            health=health_bar(states),
+            partitions=sum(state.moves.total for state in states),
+            zones=len(states),
+            lost=sum(state.lost for state in states),
         )
         if sees_system():
             alerts = await shown_alerts(self._site.services)
             going_on = [alert for alert in alerts if alert["state"] != AlertState.RESOLVED.value]
-            self._fired.show(render("overview_alerts", alerts=going_on))
+            self._fired.draw("overview_alerts", alerts=going_on)
         may_create = may_use(PageControl.CREATE_ZONE)
         zones, total = unsettled(states), len(states)
-        self._moving.show(render("overview_moves", zones=zones, total=total, may_create=may_create))
-        self._waiting.show(render("overview_causes", causes=stuck(states)))
+        self._moving.draw("overview_moves", zones=zones, total=total, may_create=may_create)
+        self._waiting.draw("overview_causes", causes=stuck(states))
         history = self._site.history((await self._site.catalog()).version)
         shown = render("overview_changes", events=history and history[:CHANGES_SHOWN])
         self._changes.show(shown if may_use(PageControl.READ_STATEMENTS) else EMPTY)

@@ -1,4 +1,5 @@
-"""``/console/plan``: one button makes a plan and shows it, a second one runs it (VOL-009)."""
+"""``/console/plan``: one button makes a plan and shows it, a second one runs it (VOL-009).
+``/console/what-if``: nodes more or fewer, or other replicas, before anything is done."""
 
 from __future__ import annotations
 
@@ -7,13 +8,25 @@ import asyncio
 from fastapi import Request
 from nicegui import ui
 
-from app.console import actions, begun_page
+from app.console import actions, operations_page
 from app.console.browser import html
+from app.console.charts import Bars, bar_options
 from app.console.controls import ButtonKind, button, choice_field, confirm, number_field, text_field
 from app.console.feed import Topic
 from app.console.fragments import EMPTY, Fragment, link, render
 from app.console.frame import PageFrame, console_page, go, page_frame
-from app.console.plan import PlanGoal, PlanPage, Wish, make_plan, plan_id_now, read_names
+from app.console.grids import bar_chart, show_chart
+from app.console.plan import (
+    Answer,
+    PlanGoal,
+    PlanPage,
+    Question,
+    Wish,
+    compare,
+    make_plan,
+    plan_id_now,
+    read_names,
+)
 from app.console.shared import Site
 from app.console.viewer import may_use, require
 from app.security.policy import PageControl
@@ -50,7 +63,7 @@ async def run_plan(site: Site, plan: PlanPage, by: str, reason: str) -> str:
         await act(site, node, by, reason)
     zones = [moved.answer.zone for moved in plan.zones]
     # Of several zones, the list of operations that go on; nobody waits here for a controller to name them.
-    return begun_page.address(zones[0], revision) if len(zones) == 1 else link("operations", show="open")
+    return operations_page.address(zones[0], revision) if len(zones) == 1 else link("operations", show="open")
 
 
 def _may_run(plan: PlanPage) -> bool:
@@ -115,8 +128,8 @@ class _Shown:
             return
         self._tools.visible = False
         self._plan = plan = await self._make()
-        self._summary.show(render("plan_summary", plan=plan, wish=self._goal.wish.value))
-        self._units.show(render("plan_units", plan=plan))
+        self._summary.draw("plan_summary", plan=plan, wish=self._goal.wish.value)
+        self._units.draw("plan_units", plan=plan)
         self._tools.visible = bool(plan.zones) and _may_run(plan)
 
     async def _make(self) -> PlanPage:
@@ -148,6 +161,18 @@ class _Shown:
         confirm(self._frame, "Run the plan?", consequence, "Run", act)
 
 
+CHARTED_MAX = 120
+
+
+def shares_chart(answer: Answer) -> Bars:
+    """Replicas before and after, side by side."""
+    shown = answer.nodes[:CHARTED_MAX]
+    before = tuple(share.before[0] if share.before else 0 for share in shown)
+    after = tuple(share.after[0] if share.after else 0 for share in shown)
+    names = tuple(share.node for share in shown)
+    return Bars(names, (("replicas now", before), ("replicas then", after)), side_by_side=True)
+
+
 def register(site: Site) -> None:
     @console_page("/plan")
     async def plan(
@@ -157,12 +182,58 @@ def register(site: Site) -> None:
         replicas: int | None = None,
         nodes: str = "",
     ) -> None:
-        with page_frame(site, request, "Plan", "plan") as frame:
-            note = "Choose a change, see what it would move, then run it and follow the operation."
-            html(render("title", title="Plan a rebalance", note=note))
+        note = "Choose a change, see what it would move, then run it and follow the operation."
+        with page_frame(site, request, "Plan", "plan", note=note, heading="Plan a rebalance") as frame:
             zones = sorted(known.name for known in (await site.catalog()).zones)
             chosen = Wish(wish) if wish in WISHES else Wish.REPLICAS
             goal = PlanGoal(chosen, zone, replicas, read_names(nodes))
             _Form(goal, zones)
             shown = _Shown(site, frame, goal)
             await frame.live(shown.draw, Topic.ZONES, Topic.NODES, Topic.LIMITS, later=True)
+
+    @console_page("/what-if")
+    async def what_if(
+        request: Request, zone: str = "", add: str = "", remove: str = "", replicas: int | None = None
+    ) -> None:
+        note = "Preview what a change would move, and the balance of the zone after it. Nothing is changed."
+        with page_frame(site, request, "What-if", "what-if", note=note, heading="What if?") as frame:
+            names = sorted(known.name for known in (await site.catalog()).zones)
+            with ui.element("section").classes("panel"), ui.row().classes("tools form"):
+                which = choice_field("Zone", names, zone)
+                more = text_field("Nodes to add", add, placeholder="n8, n9", width="")
+                less = text_field("Nodes to remove", remove, placeholder="n1", width="")
+                count = number_field("Replicas", replicas, placeholder="as now")
+
+                def ask() -> None:
+                    replicas = int(count.value) if count.value else None
+                    go(link("what-if", zone=which.value, add=more.value, remove=less.value, replicas=replicas))
+
+                button("Compare", ask, ButtonKind.PRIMARY)
+                for field in (more, less, count):
+                    field.on("keydown.enter", ask)
+            question = Question(read_names(add), read_names(remove), replicas)
+            verdict = Fragment()
+            with ui.element("section").classes("panel") as shares:
+                html(render("heading", title="Replicas of each node"))
+                chart = bar_chart()
+            details = Fragment()
+            shares.visible = False
+            shown: list[Answer] = []
+
+            async def draw() -> None:
+                if not zone or question == Question():
+                    verdict.draw("what_if_hint", zones=names)
+                    return
+                owner, snapshot = await site.zone(zone), await site.snapshot()
+                answer = await asyncio.to_thread(compare, owner, question, snapshot)
+                if shown == [answer]:
+                    return
+                shown[:] = [answer]
+                verdict.draw("what_if_verdict", answer=answer)
+                shares.visible = True
+                show_chart(chart, bar_options(shares_chart(answer)))
+                details.draw("what_if_details", answer=answer)
+
+            if zone and question != Question():
+                verdict.draw("loading", what="Computing the placement.")
+            await frame.live(draw, Topic.ZONES, Topic.NODES, later=True)

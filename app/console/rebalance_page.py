@@ -129,7 +129,7 @@ class _Pause:
         self._is_paused = limits["pause"] is not None
         self._minutes.visible = self._may_change and not self._is_paused
         self._button.text = "Resume" if self._is_paused else "Pause all moves"
-        self._pauses.show(render("rebalance_pauses", pause=limits["pause"], zones=limits["zone_pauses"]))
+        self._pauses.draw("rebalance_pauses", pause=limits["pause"], zones=limits["zone_pauses"])
 
     def _ask(self) -> None:
         site, minutes = self._site, self._minutes.value
@@ -155,9 +155,8 @@ class _Pause:
 def register(site: Site) -> None:
     @console_page("/rebalance")
     async def rebalance(request: Request) -> None:
-        with page_frame(site, request, "Rebalance", "rebalance") as frame:
-            note = "Partitions that move or wait, pauses, and the limits of moves."
-            html(render("title", title="Rebalance", note=note))
+        note = "Partitions that move or wait, pauses, and the limits of moves."
+        with page_frame(site, request, "Rebalance", "rebalance", note=note) as frame:
             with ui.element("div").classes("two"):
                 moving, waiting = Fragment("panel"), Fragment("panel")
             pause, limits = _Pause(site, frame), LimitsForm(site, frame)
@@ -166,8 +165,8 @@ def register(site: Site) -> None:
                 states = zone_states(site.feed, site.services.views)
                 may_create = may_use(PageControl.CREATE_ZONE)
                 moves = {"zones": unsettled(states), "total": len(states), "may_create": may_create}
-                moving.show(render("overview_moves", **moves))
-                waiting.show(render("overview_causes", causes=stuck(states)))
+                moving.draw("overview_moves", **moves)
+                waiting.draw("overview_causes", causes=stuck(states))
                 values, tag = await actions.limits(site)
                 pause.show(values)
                 limits.show(values, tag)

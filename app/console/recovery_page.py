@@ -99,7 +99,7 @@ class _Reset:
         if loss is None:
             return
         self._forget()
-        self._shown.show(render("loading", what="Reading the log position of every living replica."))
+        self._shown.draw("loading", what="Reading the log position of every living replica.")
         self._button.disable()
         try:
             numbers = read_partitions(self._partitions.value or "", self._zone.partitions)
@@ -142,8 +142,8 @@ class _Reset:
     def _draw(self, run: DryRun, loss: ZoneLoss) -> None:
         is_stale = run.is_stale(loss)
         rows, total = run.rows[:PARTITIONS_SHOWN], len(run.rows)
-        self._shown.show(render("recovery_dry_run", run=run, is_stale=is_stale))
-        self._copies.show(render("recovery_copies", rows=rows, total=total, zone=self._zone.name))
+        self._shown.draw("recovery_dry_run", run=run, is_stale=is_stale)
+        self._copies.draw("recovery_copies", rows=rows, total=total, zone=self._zone.name)
         self._tools.visible = bool(run.resets) and not is_stale
 
     def _ask(self) -> None:
@@ -172,7 +172,7 @@ class _Reset:
         self._forget()
         written = [reset["partition"] for reset in answer if reset["written"]]
         refused = [row for row in map(reset_row, answer) if row.refusal]
-        self._shown.show(render("recovery_asked", written=ranges_of(written), refused=refused))
+        self._shown.draw("recovery_asked", written=ranges_of(written), refused=refused)
         return f"Resetting {len(written):,} of {len(answer):,} partitions."
 
 
@@ -191,7 +191,7 @@ class _ZoneRecovery:
         loading = render("loading", what="Reading the partitions of the zone.")
         self._lost.show(loading if loss is None else render("recovery_lost", loss=loss))
         self._reset.show(loss)
-        self._resets.show(render("recovery_resets", resets=await self._shown_resets(), zone=zone))
+        self._resets.draw("recovery_resets", resets=await self._shown_resets(), zone=zone)
 
     async def _shown_resets(self) -> list[actions.Json]:
         """Return the resets in progress, and the newest one in any case."""
@@ -218,6 +218,6 @@ def register(site: Site) -> None:
             async def draw() -> None:
                 states = zone_states(site.feed, site.services.views)
                 unread = sum(state.moves.unread for state in states)
-                zones.show(render("recovery_zones", zones=zones_with_loss(states), unread=unread))
+                zones.draw("recovery_zones", zones=zones_with_loss(states), unread=unread)
 
             await frame.live(draw, Topic.PARTITIONS, Topic.NODES)

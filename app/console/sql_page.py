@@ -112,7 +112,7 @@ class _Editor:
     async def draw(self) -> None:
         """The names of zones that the viewer sees now."""
         names = zone_words(zone.name for zone in (await self._site.catalog()).zones)
-        self._zones.show(render("sql_zones", names=json.dumps(names)))
+        self._zones.draw("sql_zones", names=json.dumps(names))
 
     async def settle(self) -> None:
         """The editor's colours are its own: the browser says which theme is on."""

@@ -185,14 +185,8 @@ def stuck(states: Sequence[ZoneState]) -> list[OverviewCause]:
             details[word][1],
             partitions[word],
             tuple(zones[word]),
-            *_explained(word),
+            *((row.action, anchor(word), row.words) if (row := row_of(word)) is not None else ("", "", "")),
             tuple(zone for zone in zones[word] if word in OF_LOSS and zone in lost),
         )
         for word in order
     ]
-
-
-def _explained(word: str) -> tuple[str, str, str]:
-    """Return what to do, where it is explained, and what is waited for in words."""
-    row = row_of(word)
-    return (row.action, anchor(word), row.words) if row is not None else ("", "", "")

@@ -12,11 +12,11 @@ import time
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import count, islice
-from typing import Protocol
 
 from app.views.mirror_freshness import MetastoreSilence, ServingAnswer
 from catalog.core.zone import ZoneId
 from rebalance.core.keyspace.keys import PartitionId
+from rebalance.data.zone_router import ZoneRouter
 from rebalance.ports.groups import GroupError
 
 LOOK_S = 2.0
@@ -36,19 +36,13 @@ KEY = ""
 """Key that is asked for, and that no entry has: keys are not empty."""
 
 
-class PartitionReader(Protocol):
-    async def get(self, partition: PartitionId, key: str, *, limit_s: float | None = None) -> object:
-        """Linearizable. Raises GroupError."""
-        ...
-
-
 @dataclass(eq=False)
 class ServingWatch:
     """``unknown_since_ms``: see ``FactReader``. ``sizes``: numbers of partitions by zone. ``run`` must run, or
     all is unknown."""
 
     unknown_since_ms: Callable[[], Awaitable[int | None]]
-    reader: PartitionReader
+    reader: ZoneRouter
     sizes: Callable[[], Mapping[ZoneId, int]]
 
     def __post_init__(self) -> None:

@@ -133,7 +133,8 @@ STARTS = ("http.response.start", "websocket.accept", f"{SOCKET_ANSWER}.start")
 
 class Edge:
     """A body is read whole when the application asks for the first of it: a request that is refused for its
-    body has begun nothing, and of one that is refused before none is read."""
+    body has begun nothing, and of one that is refused before none is read. Each answer gets the id of its
+    request, and has a line in the log: at DEBUG, or at INFO where the server failed."""
 
     def __init__(self, app: ASGIApp, trust: Trust, limits: HttpLimits) -> None:
         self._app = app
@@ -144,14 +145,31 @@ class Edge:
         if scope["type"] not in ("http", "websocket"):
             await self._app(scope, receive, send)
             return
-        sent = Fields.of(scope)
+        sent, began, status = Fields.of(scope), time.monotonic(), 0
         request_id = request_id_of(sent.lines.get(ID_FIELD, ()))
+
+        async def with_id(message: Message) -> None:
+            nonlocal status
+            if message["type"] in STARTS:
+                status = message.get("status", 0)
+                others = [header for header in message.get("headers", ()) if header[0].lower() != ID_FIELD]
+                message["headers"] = [*others, (ID_FIELD, request_id.encode())]
+            await send(message)
+
         with requested(request_id):
-            answer_log = AnswerLog(scope, send, request_id)
             try:
-                await self._answer(scope, sent, receive, answer_log.send)
+                await self._answer(scope, sent, receive, with_id)
             finally:
-                answer_log.write()
+                # Without the query behind the path, which may hold what is searched.
+                write = log.info if status >= HTTPStatus.INTERNAL_SERVER_ERROR else log.debug
+                ms = round(1_000 * (time.monotonic() - began), 1)
+                write(
+                    "request",
+                    method=scope.get("method", "WEBSOCKET"),
+                    path=scope["path"],
+                    status=status,
+                    ms=ms,
+                )
 
     async def _answer(self, scope: Scope, sent: Fields, receive: Receive, send: Send) -> None:
         scope = as_addressed(arrived := scope, sent, self._trust)
@@ -169,33 +187,3 @@ class Edge:
             return
         log.info("request refused", path=scope["path"], name=refusal.kind.name, reason=refusal.message)
         await send_refusal(refusal, scope, receive, send)
-
-
-class AnswerLog:
-    """Gives an answer the id of its request, and writes a line about it: at DEBUG, or at INFO where the server
-    failed."""
-
-    def __init__(self, scope: Scope, send: Send, request_id: str) -> None:
-        self._scope = scope
-        self._send = send
-        self._id = request_id.encode()
-        self._status = 0
-        self._began = time.monotonic()
-
-    async def send(self, message: Message) -> None:
-        if message["type"] in STARTS:
-            self._status = message.get("status", 0)
-            others = [header for header in message.get("headers", ()) if header[0].lower() != ID_FIELD]
-            message["headers"] = [*others, (ID_FIELD, self._id)]
-        await self._send(message)
-
-    def write(self) -> None:
-        """Write the line. It is without the query behind the path, which may hold what is searched."""
-        write = log.info if self._status >= HTTPStatus.INTERNAL_SERVER_ERROR else log.debug
-        write(
-            "request",
-            method=self._scope.get("method", "WEBSOCKET"),
-            path=self._scope["path"],
-            status=self._status,
-            ms=round(1_000 * (time.monotonic() - self._began), 1),
-        )

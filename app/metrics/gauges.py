@@ -9,22 +9,20 @@ that it would read next.
 from __future__ import annotations
 
 import asyncio
+import math
 import shutil
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
 
+from app.alerts.fact_reader import FactReader
 from app.counts.open_operations import OpenOperations
 from app.counts.partition_count import PartitionCount
 from app.counts.zone_tally import number_of, states_of
 from app.views.keyspace_views import KeyspaceViews
 from app.views.store_servers import servers_up
-from catalog.core.errors import StoreError
-from rebalance.controllers.outbox_relay import OutboxRelay
-from rebalance.controllers.store_guard import StoreGuard
 from rebalance.core.causes.cause import Cause
 from rebalance.core.keyspace.keys import Keyspace
 from rebalance.core.keyspace.readable import Unreadable, read
@@ -33,32 +31,27 @@ from rebalance.core.moves.move_status import MoveState
 from rebalance.core.moves.partition_state import MoveStage, PartitionFacts
 from rebalance.core.operations.operation import OperationState
 from rebalance.hosting.background import Background
-from rebalance.hosting.client_connections import ConnectionPlaces
 from rebalance.hosting.tls import LoadedCertificate, ends_of
+from rebalance.metastore.etcd import EtcdMetastore
 from rebalance.metastore.mirror import KeyspaceMirror
-from rebalance.ports.metastore import MemberHealth, MetastoreCondition, MetastoreError
+from rebalance.ports.metastore import MemberHealth, MetastoreError
 from rebalance.ports.metric_rows import OTHER, Measures, Metric
 from rebalance.ports.placement import EngineState
 
 NODES_SHOWN_MAX = 200
 """Number of nodes that have a series of their own, those that are down first."""
 
-_OF_ZONES: Mapping[Metric, Callable[[PartitionFacts], bool]] = {
-    Metric.ZONE_WITHOUT_MAJORITY: lambda facts: facts.lacks_majority,
-    Metric.ZONE_WITHOUT_LEADER: lambda facts: facts.lacks_leader,
-    Metric.ZONE_REPLICAS_MISSING: lambda facts: facts.is_short,
-    Metric.ZONE_REPLICAS_BROKEN: lambda facts: facts.is_broken,
-    Metric.ZONE_DEGRADED: lambda facts: facts.is_degraded,
-}
-_TOTALS: Mapping[Metric, Callable[[PartitionFacts], bool]] = {
-    Metric.PARTITIONS_WITHOUT_MAJORITY: lambda facts: facts.lacks_majority,
-    Metric.PARTITIONS_WITHOUT_LEADER: lambda facts: facts.lacks_leader,
-    Metric.PARTITIONS_REPLICAS_MISSING: lambda facts: facts.is_short,
-    Metric.PARTITIONS_REPLICAS_BROKEN: lambda facts: facts.is_broken,
-    Metric.PARTITIONS_LOST: lambda facts: facts.is_lost,
-    Metric.PARTITIONS_UNREADABLE: lambda facts: facts.is_unreadable,
-    Metric.STORE_FILLING: lambda facts: facts.is_filling,
-}
+_MEASURED: tuple[tuple[Callable[[PartitionFacts], bool], Metric | None, Metric | None], ...] = (
+    (lambda facts: facts.lacks_majority, Metric.PARTITIONS_WITHOUT_MAJORITY, Metric.ZONE_WITHOUT_MAJORITY),
+    (lambda facts: facts.lacks_leader, Metric.PARTITIONS_WITHOUT_LEADER, Metric.ZONE_WITHOUT_LEADER),
+    (lambda facts: facts.is_short, Metric.PARTITIONS_REPLICAS_MISSING, Metric.ZONE_REPLICAS_MISSING),
+    (lambda facts: facts.is_broken, Metric.PARTITIONS_REPLICAS_BROKEN, Metric.ZONE_REPLICAS_BROKEN),
+    (lambda facts: facts.is_degraded, None, Metric.ZONE_DEGRADED),
+    (lambda facts: facts.is_lost, Metric.PARTITIONS_LOST, None),
+    (lambda facts: facts.is_unreadable, Metric.PARTITIONS_UNREADABLE, None),
+    (lambda facts: facts.is_filling, Metric.STORE_FILLING, None),
+)
+"""What partitions are, with the metric of all of them and that of each zone."""
 
 
 class PartitionGauges:
@@ -93,8 +86,9 @@ class PartitionGauges:
         replace(Metric.MOVES, moves.items())
         states = states_of(counts)
         replace(Metric.PARTITIONS, (((state.value,), states[state]) for state in MoveState))
-        for metric, holds in _TOTALS.items():
-            put(metric, number_of(counts, holds))
+        for holds, metric, _ in _MEASURED:
+            if metric is not None:
+                put(metric, number_of(counts, holds))
         put(Metric.ZONES, len(tally.zones))
 
     def _put_zones(self) -> None:
@@ -110,8 +104,9 @@ class PartitionGauges:
         by_state = [(name, states_of(counts)) for name, counts, _ in zones]
         series = (((name, state.value), states[state]) for name, states in by_state for state in MoveState)
         replace(Metric.ZONE_PARTITIONS, series)
-        for metric, holds in _OF_ZONES.items():
-            replace(metric, (((name,), number_of(counts, holds)) for name, counts, _ in zones))
+        for holds, _, metric in _MEASURED:
+            if metric is not None:
+                replace(metric, [((name,), number_of(counts, holds)) for name, counts, _ in zones])
         replace(Metric.ZONE_BYTES, (((name,), size) for name, _, size in zones))
 
     def _put_nodes(self) -> None:
@@ -126,59 +121,7 @@ class PartitionGauges:
 
 
 LOOK_S = 2.0
-CATALOG_S = 5.0
 LAG_S = 0.5
-
-
-class Line(Protocol):
-    """Queue in which statements wait for their turn."""
-
-    @property
-    def waiting(self) -> int: ...
-
-    @property
-    def running(self) -> int: ...
-
-
-class MirrorAge:
-    """Age of the mirror: how far it is behind the metastore. It was complete when the metastore was at a
-    revision that it has reached since."""
-
-    def __init__(self, mirror: KeyspaceMirror, metastore: MetastoreCondition, measures: Measures) -> None:
-        self._mirror = mirror
-        self._metastore = metastore
-        self._measures = measures
-        self._complete_at: float | None = None
-        self._ahead: tuple[int, float] | None = None
-
-    @property
-    def age_s(self) -> float | None:
-        """Seconds since the mirror was last known to be complete; None: it never was."""
-        self._look()
-        return None if self._complete_at is None else time.monotonic() - self._complete_at
-
-    async def run(self, period_s: float = LOOK_S) -> None:
-        """Compare the mirror with the metastore every ``period_s`` seconds until cancelled."""
-        while True:
-            asked_at = time.monotonic()
-            try:
-                revision = (await self._metastore.condition()).revision
-            except MetastoreError:
-                self._measures.set(Metric.METASTORE_UP, 0)
-            else:
-                self._measures.set(Metric.METASTORE_UP, 1)
-                self._look()
-                if self._ahead is None:
-                    self._ahead = revision, asked_at
-                lag = max(revision - self._mirror.revision, 0)
-                self._measures.set(Metric.MIRROR_LAG_REVISIONS, lag)
-            await asyncio.sleep(period_s)
-
-    def _look(self) -> None:
-        """A revision that was not reached yet stays the next one to reach: a mirror that follows slowly is as
-        old as that, however many come after it."""
-        if self._ahead is not None and self._mirror.is_loaded and self._mirror.revision >= self._ahead[0]:
-            self._complete_at, self._ahead = self._ahead[1], None
 
 
 @dataclass(eq=False)
@@ -186,45 +129,41 @@ class ServerGauges:
     """Gauges of a server, set by ``probes``, which are called in each scrape."""
 
     measures: Measures
-    mirror: KeyspaceMirror
-    keyspace: Keyspace
     views: KeyspaceViews
-    guard: StoreGuard
-    relay: OutboxRelay
-    age: MirrorAge
+    facts: FactReader
 
     def probes(self) -> tuple[Callable[[], None], ...]:
         """Each for itself: what cannot be told costs its own gauges only."""
         return self._relayed, self._mirrored, self._agreed, self._led, self._stored
 
     def _relayed(self) -> None:
-        self.measures.set(Metric.RELAY_LAG_SECONDS, self.relay.lag_s())
+        self.measures.set(Metric.RELAY_LAG_SECONDS, self.facts.relay.lag_s())
 
     def _mirrored(self) -> None:
-        put = self.measures.set
-        put(Metric.MIRROR_LOADED, self.mirror.is_loaded)
-        put(Metric.MIRROR_KEYS, len(self.mirror))
-        if (age_s := self.age.age_s) is not None:
+        put, mirror = self.measures.set, self.facts.mirror
+        put(Metric.MIRROR_LOADED, mirror.is_loaded)
+        put(Metric.MIRROR_KEYS, len(mirror))
+        if (age_s := self.facts.mirror_age_s) < math.inf:
             put(Metric.MIRROR_AGE_SECONDS, age_s)
 
     def _agreed(self) -> None:
-        state = self.guard.state
+        state = self.facts.guard.state
         if state is not None:
             self.measures.set(Metric.STORES_AGREE, state.is_agreed)
             self.measures.set(Metric.CATALOG_VERSION, state.catalog_version)
 
     def _led(self) -> None:
-        if not self.mirror.is_loaded:
+        keys, mirror, put = self.facts.keyspace, self.facts.mirror, self.measures.set
+        if not mirror.is_loaded:
             return
-        keys, put = self.keyspace, self.measures.set
-        put(Metric.CONTROLLER_PRESENT, self.mirror.get(keys.controller_leader) is not None)
-        engine = read(self.mirror.get(keys.engine_status), EngineRecord.decode)
+        put(Metric.CONTROLLER_PRESENT, mirror.get(keys.controller_leader) is not None)
+        engine = read(mirror.get(keys.engine_status), EngineRecord.decode)
         if engine is not None and not isinstance(engine, Unreadable):
             put(Metric.SPARK_UP, engine.state == EngineState.READY.value)
         put(Metric.UNREADABLE_KEYS, len(self.views.unreadable()))
 
     def _stored(self) -> None:
-        if self.mirror.is_loaded:
+        if self.facts.mirror.is_loaded:
             cluster, result = self.views.ownership.ring.cluster, self.views.ownership.result
             is_running = bool(cluster.zones) and cluster.version > result
             self.measures.set(Metric.STORE_EXCHANGE_RUNNING, is_running)
@@ -249,19 +188,6 @@ async def follow_operations(mirror: KeyspaceMirror, keyspace: Keyspace, measures
         put(Metric.OPERATION_PARTITIONS_LEFT, sum(max(tally.total - tally.done, 0) for tally in tallies))
         put(Metric.OPERATION_BYTES_LEFT, sum(max(tally.bytes_total - tally.bytes_done, 0) for tally in tallies))
         await asyncio.sleep(LOOK_S)
-
-
-async def follow_catalog(snapshot: Callable[[], Awaitable[object]], measures: Measures) -> None:
-    """Measure until cancelled whether the catalog answers. ``snapshot`` reads it."""
-    while True:
-        try:
-            async with asyncio.timeout(LOOK_S):
-                await snapshot()
-        except (TimeoutError, StoreError):
-            measures.set(Metric.CATALOG_UP, 0)
-        else:
-            measures.set(Metric.CATALOG_UP, 1)
-        await asyncio.sleep(CATALOG_S)
 
 
 class LoopLag:
@@ -299,13 +225,6 @@ def background_probe(background: Background, measures: Measures) -> Callable[[],
     return probe
 
 
-def put_waiting(line: Line, connections: ConnectionPlaces, measures: Measures) -> None:
-    """Statements that wait, and that run; connections that are open."""
-    measures.set(Metric.STATEMENTS_WAITING, line.waiting)
-    measures.set(Metric.STATEMENTS_RUNNING, line.running)
-    measures.set(Metric.HTTP_CONNECTIONS, connections.open)
-
-
 def put_disk(directory: Path, measures: Measures) -> None:
     """The disk of a node's data directory."""
     usage = shutil.disk_usage(directory)
@@ -316,15 +235,7 @@ def put_disk(directory: Path, measures: Measures) -> None:
 PERIOD_S = 15.0
 
 
-class AskedMembers(Protocol):
-    """A metastore whose members can be asked one by one."""
-
-    async def statuses(self) -> tuple[MemberHealth, ...]: ...
-
-    async def leases(self) -> int: ...
-
-
-async def follow_members(metastore: AskedMembers, measures: Measures, quota: int) -> None:
+async def follow_members(metastore: EtcdMetastore, measures: Measures, quota: int) -> None:
     """Measure the members of the metastore until cancelled. ``quota``: bytes at which a member refuses writes,
     as it was started; 0: not known."""
     while True:

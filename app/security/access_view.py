@@ -7,7 +7,7 @@ import asyncio
 import time
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Generic, Protocol, TypeVar
 
@@ -29,15 +29,15 @@ REFUSED_S = 10.0
 KEPT_MAX = 10_000
 
 
+@dataclass(eq=False)
 class FreshValue(Generic[T]):
     """A value of the catalog, read again as it ages. ``read`` raises StatementError while the catalog does not
     answer."""
 
-    def __init__(self, read: Callable[[], Awaitable[T]], clock: Callable[[], float] = time.monotonic) -> None:
-        self._read = read
-        self._clock = clock
-        self._known: tuple[T, float] | None = None
-        self._reading: asyncio.Task[None] | None = None
+    read: Callable[[], Awaitable[T]]
+    clock: Callable[[], float] = time.monotonic
+    _known: tuple[T, float] | None = field(default=None, init=False)
+    _reading: asyncio.Task[None] | None = field(default=None, init=False)
 
     async def get(self) -> T:
         """The value, read anew where it is too old. Raises StoreError (GRANTS_UNAVAILABLE) when nothing could
@@ -66,13 +66,13 @@ class FreshValue(Generic[T]):
 
     def _age(self) -> float:
         assert self._known is not None, "asked of a value"
-        return self._clock() - self._known[1]
+        return self.clock() - self._known[1]
 
     async def _refresh(self) -> None:
         # As old as the question: what changes meanwhile may not be in the answer.
-        began_s = self._clock()
+        began_s = self.clock()
         try:
-            self._known = (await self._read(), began_s)
+            self._known = (await self.read(), began_s)
         except StatementError:
             return
         finally:
@@ -123,23 +123,21 @@ class TokenStore(Protocol):
     async def revoke_token(self, token_id: str, now_us: int) -> None: ...
 
 
+@dataclass(eq=False)
 class AccessView:
-    """View of users, privileges and tokens; one per server."""
+    """View of users, privileges and tokens; one per server. ``changes`` grows with each change that this server
+    has made: on this server they take effect at once. ``tokens``: by digest, also expired and
+    revoked ones."""
 
-    def __init__(
-        self,
-        grants: Callable[[], Awaitable[Grants]],
-        store: TokenStore,
-        clock: Callable[[], float] = time.monotonic,
-        changes: Callable[[], int] = lambda: 0,
-    ) -> None:
-        """Read nothing yet. ``changes`` grows with each change that this server has made: on this server they
-        take effect at once."""
-        self.changes = changes
-        self._changes_read = changes()
-        self.store = store
-        self._grants = FreshValue(grants, clock)
-        self._tokens = FreshValues(store.token, clock, changes)
+    read_grants: Callable[[], Awaitable[Grants]]
+    store: TokenStore
+    clock: Callable[[], float] = time.monotonic
+    changes: Callable[[], int] = lambda: 0
+
+    def __post_init__(self) -> None:
+        self._changes_read = self.changes()
+        self._grants = FreshValue(self.read_grants, self.clock)
+        self.tokens = FreshValues(self.store.token, self.clock, self.changes)
 
     async def grants(self) -> Grants:
         """Users, roles and grants. Raises StoreError (GRANTS_UNAVAILABLE)."""
@@ -155,15 +153,6 @@ class AccessView:
         False, since the owner may be newer than those that are known. Raises StoreError
         (GRANTS_UNAVAILABLE)."""
         return _is_active(await self.grants(), owner) or _is_active(await self._grants.anew(), owner)
-
-    async def token(self, digest: str) -> AccessToken | None:
-        """The token of ``digest``, even if it has expired or was revoked. Raises StoreError
-        (GRANTS_UNAVAILABLE)."""
-        return await self._tokens.get(digest)
-
-    def forget(self, digest: str) -> None:
-        """Forget the token of ``digest``, which this server has changed."""
-        self._tokens.forget(digest)
 
 
 def _is_active(grants: Grants, owner: Principal) -> bool:

@@ -222,7 +222,7 @@ class LoginCheck:
                 raise self._failure(address, digest, error.message) from error
             caller = Caller(identity.principal, identity.roles)
             return Login(caller, Proof.JWT, expires_us=int(identity.expires_s * 1_000_000))
-        token = await self.access.token(digest) if text.startswith(PREFIX) else None
+        token = await self.access.tokens.get(digest) if text.startswith(PREFIX) else None
         if token is None or not token.is_valid(self.now_us()) or not await self.access.has_active(token.owner):
             raise self._failure(address, digest, WRONG_TOKEN)
         return Login(Caller(token.owner, scope=token.scope), Proof.TOKEN, token, token.expires_us)

@@ -164,13 +164,13 @@ PAGES: dict[str, ConsolePage] = {
     # authorised as such. Of the system the overview shows what SEE ON SYSTEM allows.
     "/": ConsolePage("overview_page", "Overview"),
     "/zones": ConsolePage("zones_page", "Zones"),
-    "/zones/{zone:segment}": ConsolePage("zone_page"),
-    "/zones/{zone:segment}/partitions/{number}": ConsolePage("partition_page"),
+    "/zones/{zone:segment}": ConsolePage("zones_page"),
+    "/zones/{zone:segment}/partitions/{number}": ConsolePage("map_page"),
     "/map": ConsolePage("map_page", "Map"),
     "/nodes": ConsolePage("nodes_page", "Nodes", (SEE_SYSTEM,)),
     "/nodes/{node:segment}": ConsolePage("nodes_page", needs=(SEE_SYSTEM,)),
     # Before the page of any operation, whose address would be read as its name.
-    "/operations/begun": ConsolePage("begun_page"),
+    "/operations/begun": ConsolePage("operations_page"),
     "/operations": ConsolePage("operations_page", "Operations"),
     "/operations/{operation:segment}": ConsolePage("operations_page"),
     "/recovery": ConsolePage("recovery_page", "Recovery", (SEE_SYSTEM,)),
@@ -180,11 +180,11 @@ PAGES: dict[str, ConsolePage] = {
     # They compute with all zones.
     "/plan": ConsolePage("plan_page", "Plan", (SEE_SYSTEM, SEE_ALL_ZONES)),
     "/sql": ConsolePage("sql_page", "SQL"),
-    "/what-if": ConsolePage("what_if_page", "What-if", (SEE_SYSTEM, SEE_ALL_ZONES)),
+    "/what-if": ConsolePage("plan_page", "What-if", (SEE_SYSTEM, SEE_ALL_ZONES)),
     "/audit": ConsolePage("audit_page", "Audit", (SEE_SYSTEM, (Privilege.AUDIT, Subject.SYSTEM))),
     "/users": ConsolePage("users_page", "Users", (SEE_SYSTEM, (Privilege.ADMIN, Subject.SYSTEM))),
     # One's own.
-    "/account": ConsolePage("account_page"),
+    "/account": ConsolePage("users_page"),
 }
 """All pages by their path below the console, in the order of the menu, with what each needs besides a session.
 Earlier paths are matched first. A page shows the zones that its viewer may see; others do not exist for it."""
@@ -235,27 +235,23 @@ action of a control is authorised by the control."""
 def check_console(pages: Iterable[str], socket_events: Iterable[str]) -> None:
     """Check the console's tables. Raises RuntimeError for a page, a control or a socket's event without a row,
     and for rows of nothing."""
-    tables: tuple[tuple[str, set[object], set[object]], ...] = (
-        ("pages", set(PAGES), set(pages)),
-        ("controls", set(CONTROLS), set(PageControl)),
-        ("events of sockets", set(SOCKET_EVENTS), set(socket_events)),
-    )
-    for what, table, served in tables:
-        if table != served:
-            different = ", ".join(sorted(map(str, table ^ served)))
-            raise RuntimeError(f"app.security.policy and the console's {what} differ in: {different}")
+    _check("the console's pages", PAGES, pages)
+    _check("the console's controls", CONTROLS, PageControl)
+    _check("the console's events of sockets", SOCKET_EVENTS, socket_events)
 
 
 def check_complete(routes: Iterable[tuple[str, str]], surfaces: Iterable[str]) -> None:
     """Check the tables of routes and surfaces. ``routes``: method and path of each route; ``surfaces``: the
     other paths that are served. Raises RuntimeError where they differ."""
-    served = set(routes)
-    without_row = sorted(served - ROUTES.keys())
-    without_route = sorted(ROUTES.keys() - served)
-    unknown = sorted(set(surfaces) - SURFACES - {CONSOLE})
-    if without_row or without_route or unknown:
-        message = f"rows are missing for {without_row} and {unknown}, and routes for {without_route}"
-        raise RuntimeError(f"app.security.policy: {message}")
+    _check("the routes", ROUTES, routes)
+    known = SURFACES | {CONSOLE}
+    _check("the other paths", known, known.union(surfaces))
+
+
+def _check(what: str, table: Iterable[object], served: Iterable[object]) -> None:
+    if different := set(table) ^ set(served):
+        named = ", ".join(sorted(map(str, different)))
+        raise RuntimeError(f"app.security.policy and {what} differ in: {named}")
 
 
 def is_surface(path: str) -> bool:

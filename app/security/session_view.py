@@ -7,6 +7,7 @@ import hmac
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
 from app.requests.context import Login, Proof
@@ -36,20 +37,17 @@ class SessionStore(Protocol):
         """Run ``act`` on the catalog's database, off the event loop. Raises RefusedError and StoreError."""
 
 
+@dataclass(eq=False)
 class SessionView:
     """View of sessions; one per server. ``clock``: seconds, monotonic. ``now_us``: microseconds since 1970."""
 
-    def __init__(
-        self,
-        access: AccessView,
-        store: SessionStore,
-        clock: Callable[[], float] = time.monotonic,
-        now_us: Callable[[], int] = utc_now_us,
-    ) -> None:
-        self.access = access
-        self._store = store
-        self._now_us = now_us
-        self._sessions = FreshValues(self._read, clock, access.changes)
+    access: AccessView
+    store: SessionStore
+    clock: Callable[[], float] = time.monotonic
+    now_us: Callable[[], int] = utc_now_us
+
+    def __post_init__(self) -> None:
+        self._sessions = FreshValues(self._read, self.clock, self.access.changes)
 
     async def login(self, secret: str) -> Login:
         """The login by the secret in a browser's cookie. Raises RefusedError (UNAUTHENTICATED) and
@@ -66,8 +64,8 @@ class SessionView:
         which ends; empty: it has none. Raises RefusedError (UNAUTHENTICATED) when the user cannot log in, or no
         longer with this proof, and StoreError."""
         secret = new_secret(SESSION_PREFIX)
-        session, before = opened_session(login.caller.principal, secret, self._now_us()), digest_of(replaced)
-        await self._store.on_sessions(lambda rows: rows.add(session, before, login.basis))
+        session, before = opened_session(login.caller.principal, secret, self.now_us()), digest_of(replaced)
+        await self.store.on_sessions(lambda rows: rows.add(session, before, login.basis))
         self._sessions.forget(before)
         return secret
 
@@ -82,45 +80,45 @@ class SessionView:
 
     async def listed(self, owner: Principal | None) -> tuple[ConsoleSession, ...]:
         """Valid sessions of ``owner``, the newest first; None: of all users. Raises StoreError."""
-        now_us = self._now_us()
-        sessions = await self._store.on_sessions(lambda rows: rows.all(owner))
+        now_us = self.now_us()
+        sessions = await self.store.on_sessions(lambda rows: rows.all(owner))
         return tuple(session for session in sessions if session.is_valid(now_us))
 
     async def end_listed(self, session: ConsoleSession) -> None:
         """End a session, for a caller who may do so. Raises StoreError."""
-        await self._store.on_sessions(lambda rows: rows.end(session.digest))
+        await self.store.on_sessions(lambda rows: rows.end(session.digest))
         self._sessions.forget(session.digest)
 
     async def note_use(self, login: Login) -> None:
         """Note that the session is used, so that it goes on. While the catalog stores nothing it may end
         sooner."""
-        session, now_us = login.session, self._now_us()
+        session, now_us = login.session, self.now_us()
         if session is None or now_us - session.used_us < USE_NOTED_US:
             return
         with suppress(StoreError):
-            await self._store.on_sessions(lambda rows: rows.use(session.digest, now_us))
+            await self.store.on_sessions(lambda rows: rows.use(session.digest, now_us))
             self._sessions.forget(session.digest)
 
     async def new_link(self, owner: Principal, basis: LoginBasis = NO_BASIS) -> str:
         """Make a one-time link, and return its secret. Raises RefusedError (UNAUTHENTICATED) and StoreError."""
         secret = new_secret(LINK_PREFIX)
-        link = issued_link(owner, secret, self._now_us())
-        await self._store.on_sessions(lambda rows: rows.add_link(link, basis))
+        link = issued_link(owner, secret, self.now_us())
+        await self.store.on_sessions(lambda rows: rows.add_link(link, basis))
         return secret
 
     async def use_link(self, secret: str) -> Principal | None:
         """Use up a one-time link, and return its owner; None: it is not valid, or was used. Raises
         StoreError."""
-        digest, now_us = digest_of(secret), self._now_us()
-        return await self._store.on_sessions(lambda rows: rows.use_link(digest, now_us))
+        digest, now_us = digest_of(secret), self.now_us()
+        return await self.store.on_sessions(lambda rows: rows.use_link(digest, now_us))
 
     async def _login(self, digest: str) -> Login:
         session = await self._sessions.get(digest)
-        if session is None or not session.is_valid(self._now_us()):
+        if session is None or not session.is_valid(self.now_us()):
             raise RefusedError(ErrorKind.UNAUTHENTICATED, SESSION_OVER)
         if not await self.access.has_active(session.owner):
             raise RefusedError(ErrorKind.UNAUTHENTICATED, SESSION_OVER)
         return Login(Caller(session.owner), Proof.SESSION, expires_us=session.expires_us, session=session)
 
     async def _read(self, digest: str) -> ConsoleSession | None:
-        return await self._store.on_sessions(lambda rows: rows.by_digest(digest))
+        return await self.store.on_sessions(lambda rows: rows.by_digest(digest))

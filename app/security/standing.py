@@ -142,7 +142,7 @@ class StandingWatch:
             if login.expires_us is not None and self.now_us() >= login.expires_us:
                 raise RefusedError(ErrorKind.UNAUTHENTICATED, "the login has expired")
             if login.token is not None:
-                token = await self._access.token(login.token.digest)
+                token = await self._access.tokens.get(login.token.digest)
                 if token is None or not token.is_valid(self.now_us()):
                     raise RefusedError(ErrorKind.UNAUTHENTICATED, WRONG_TOKEN)
             if login.session is not None:

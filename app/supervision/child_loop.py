@@ -11,6 +11,7 @@ import subprocess
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass
 from types import FrameType
 from typing import IO
 
@@ -176,24 +177,19 @@ def _ended(how: int | str) -> str:
         return f"was ended by signal {-how}"
 
 
+@dataclass(eq=False)
 class Supervisor:
     """Runs children until a signal or ``stop`` ends them, or one of them ends with one of ``final_codes``.
     ``watch`` is called in every turn of the loop."""
 
-    def __init__(
-        self,
-        specs: Sequence[ChildSpec],
-        *,
-        say: Say,
-        on_change: Callable[[Mapping[str, int]], None] = lambda pids: None,
-        watch: Callable[[], None] = lambda: None,
-        final_codes: Collection[int] = (),
-    ) -> None:
-        self._final_codes = final_codes
-        self._children = [Child(spec, say, final_codes) for spec in specs]
-        self._say = say
-        self._on_change = on_change
-        self._watch = watch
+    specs: Sequence[ChildSpec]
+    say: Say
+    on_change: Callable[[Mapping[str, int]], None] = lambda pids: None
+    watch: Callable[[], None] = lambda: None
+    final_codes: Collection[int] = ()
+
+    def __post_init__(self) -> None:
+        self._children = [Child(spec, self.say, self.final_codes) for spec in self.specs]
         self._signals: list[int] = []
         self._stopping = False
         self._hangs = HangWatch()
@@ -220,7 +216,7 @@ class Supervisor:
 
     def add(self, spec: ChildSpec) -> Child:
         """Add a child, which may be done while ``run`` is under way, from ``watch``."""
-        child = Child(spec, self._say, self._final_codes)
+        child = Child(spec, self.say, self.final_codes)
         self._children.append(child)
         return child
 
@@ -233,9 +229,9 @@ class Supervisor:
         # Every child gets its turn: no short cut after the first that changed.
         changed = [child.tick(now) for child in self._children]
         if any(changed):
-            self._on_change({child.spec.name: child.pid for child in self._children if child.pid is not None})
+            self.on_change({child.spec.name: child.pid for child in self._children if child.pid is not None})
         self._look_for_hangs(now)
-        self._watch()
+        self.watch()
         self._stopping = self._stopping or self.final_code is not None
 
     def _look_for_hangs(self, now: float) -> None:
@@ -247,12 +243,12 @@ class Supervisor:
 
     def _act(self, action: HangAction, child: Child | None) -> None:
         if child is not None and action.step is HangStep.DUMP:
-            self._say(f"{action.reason}: restarting it; its stack goes to {child.spec.log}")
+            self.say(f"{action.reason}: restarting it; its stack goes to {child.spec.log}")
             child.dump()
         elif child is not None and action.step is HangStep.KILL:
             child.kill()
         else:
-            self._say(action.reason)
+            self.say(action.reason)
 
     def _end_all(self) -> None:
         """Rank by rank: SIGTERM, a bounded wait, SIGKILL. A second signal cuts the waiting short."""
@@ -271,7 +267,7 @@ class Supervisor:
                     child.kill()
             if late:
                 names = ", ".join(child.spec.name for child in running)
-                self._say(f"{names}: not ended within {grace_s:g} s, killed")
+                self.say(f"{names}: not ended within {grace_s:g} s, killed")
                 deadline = float("inf")
             for child in self._children:
                 child.pump()

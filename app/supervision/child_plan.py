@@ -70,35 +70,23 @@ class NodeSpec:
 
 @dataclass(frozen=True, slots=True)
 class UpOptions:
-    """``port`` 0: the earlier one, or a free one. ``insecure``: ``app.security.protections``. ``demo``: run it
-    once the API answers; ``leave_after_demo``: and end with its exit code. ``..._silence_s``: ``ChildSpec``."""
+    """``settings.port`` and ``https_port`` 0: the earlier one, or a free one; ``settings.tls`` None: this
+    installation makes certificates for etcd and members. ``insecure``: ``app.security.protections``. ``demo``:
+    run it once the API answers; ``leave_after_demo``: and end with its exit code."""
 
-    data_dir: Path
+    settings: Settings
     nodes: Sequence[NodeSpec]
-    host: str = "127.0.0.1"
-    port: int = 0
     insecure: bool = False
-    require_reason: bool = False
-    member_limit: int = 100
     ports: range | None = None
     """Range that new ports are chosen from; None: the usual one."""
-    etcd: Path | None = None
-    https_port: int = 0
-    """Port of the API with login; 0: the earlier one, or a free one."""
     auth: bool | None = None
     """True if users have to log in; None: as in the data directory, and in a new one they have to."""
-    tls: TlsFiles | None = None
-    """Certificate that etcd and members show; None: this installation makes its own."""
-    spark_master: str = "local[*]"
-    console: bool = True
     demo: bool = False
     leave_after_demo: bool = False
-    server_silence_s: float = 20.0
-    node_silence_s: float = 60.0
 
     @property
     def probe_host(self) -> str:
-        return "127.0.0.1" if self.host in ANY_HOST else self.host
+        return "127.0.0.1" if self.settings.host in ANY_HOST else self.settings.host
 
 
 def default_topology(count: int) -> tuple[NodeSpec, ...]:
@@ -157,20 +145,20 @@ def plan_children(
 ) -> tuple[ChildSpec, ...]:
     """Every child that is restarted when it dies, in the order in which they start. ``tls``: what they show
     each other; ``https``: what the API shows, where users have to log in."""
-    logs = directory / "logs"
+    logs, settings = directory / "logs", options.settings
     endpoint = f"127.0.0.1:{ports.etcd_client}"
     server = ChildSpec(
         name="server",
         argv=(
-            *zonectl("serve", "--controllers", "--migrate", "--host", options.host, "--port", str(ports.api)),
+            *zonectl("serve", "--controllers", "--migrate", "--host", settings.host, "--port", str(ports.api)),
             *("--metastore", endpoint, "--data-dir", str(directory)),
             *(("--insecure",) if options.insecure else ()),
-            *(("--require-reason",) if options.require_reason else ()),
+            *(("--require-reason",) if settings.require_reason else ()),
             *(("--no-auth",) if login is None else ("--https-port", str(ports.https))),
         ),
         rank=StopRank.SERVER,
         log=logs / "server.log",
-        silence_s=options.server_silence_s,
+        silence_s=settings.up_server_silence_s,
         inherited=SERVER_INHERITS,
         env={
             **SERVER_MEMORY,
@@ -240,7 +228,7 @@ def _node_child(
 ) -> ChildSpec:
     block = ports.nodes[node.name]
     # A block chosen under a smaller limit stays as it is (its ports are in memberships): it sets the limit.
-    limit = min(options.member_limit, max(1, (len(block) - STORE_PORTS) // PORTS_PER_MEMBER))
+    limit = min(options.settings.node_member_limit, max(1, (len(block) - STORE_PORTS) // PORTS_PER_MEMBER))
     return ChildSpec(
         name=node.name,
         argv=(
@@ -254,7 +242,7 @@ def _node_child(
         log=directory / "logs" / f"{node.name}.log",
         inherited=NODE_INHERITS,
         env=env,
-        silence_s=options.node_silence_s,
+        silence_s=options.settings.up_node_silence_s,
         # Its members stop one after another where there are many.
         grace_s=8.0,
     )

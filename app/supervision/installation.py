@@ -11,6 +11,7 @@ import sys
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -82,25 +83,25 @@ def say(line: str) -> None:
 def up(options: UpOptions) -> int:
     """Runs until a signal or the demo's end; the exit code. Raises UpError when it cannot start."""
     dump_on_signal()
-    for failure in keep_private(options.data_dir):
+    for failure in keep_private(options.settings.data_dir):
         say(f"warning: others can read {failure}")
-    with DataDirectory(options.data_dir) as directory:
+    with DataDirectory(options.settings.data_dir) as directory:
         earlier = load_ports(directory.path)
-        rule = choose_login(directory.path, options.auth, options.host)
-        etcd = choose_etcd(directory.path, options.etcd)
+        rule = choose_login(directory.path, options.auth, options.settings.host)
+        etcd = choose_etcd(directory.path, options.settings.etcd)
         if etcd.warning:
             say(f"warning: {etcd.warning}")
         ports = choose_ports(
             earlier,
             [node.name for node in options.nodes],
-            host=options.host,
-            api_port=options.port,
-            https_port=options.https_port if rule.is_required else None,
-            member_limit=options.member_limit,
+            host=options.settings.host,
+            api_port=options.settings.port,
+            https_port=options.settings.https_port if rule.is_required else None,
+            member_limit=options.settings.node_member_limit,
             within=options.ports,
         )
         save_state(directory.path, ports, has_login=rule.is_required)
-        tls = options.tls or LocalAuthority.of_machines(directory.path).renewed(datetime.now(UTC))
+        tls = options.settings.tls or LocalAuthority.of_machines(directory.path).renewed(datetime.now(UTC))
         https = LocalAuthority.of_api(directory.path).renewed(datetime.now(UTC)) if rule.is_required else None
         login = None if https is None else LocalLogin.of(directory.path, https.ca)
         if login is not None:
@@ -123,22 +124,17 @@ def up(options: UpOptions) -> int:
         return _Run(options, directory, _addresses(ports, options, tls, login), ports.api, children).run()
 
 
+@dataclass(eq=False)
 class _Run:
     """One run: watches for the API's first answer, then for the demo's end."""
 
-    def __init__(
-        self,
-        options: UpOptions,
-        directory: DataDirectory,
-        addresses: Addresses,
-        port: int,
-        children: Sequence[ChildSpec],
-    ) -> None:
-        self._options = options
-        self._directory = directory
-        self._url = addresses.api
-        self._addresses = addresses
-        self._port = port
+    options: UpOptions
+    directory: DataDirectory
+    addresses: Addresses
+    port: int
+    children: Sequence[ChildSpec]
+
+    def __post_init__(self) -> None:
         self._started = time.monotonic() - age_of_this_process_s()
         self._served = False
         self._link_until = 0.0
@@ -146,21 +142,19 @@ class _Run:
         self._slow_reported = False
         self._demo: Child | None = None
         self._exit_code = 0
-        self._supervisor = Supervisor(
-            children, say=say, on_change=self._on_change, watch=self._watch, final_codes={BELOW_LEVEL_CODE}
-        )
+        self._supervisor = Supervisor(self.children, say, self._on_change, self._watch, {BELOW_LEVEL_CODE})
 
     def run(self) -> int:
         ended_by = self._supervisor.run()
         say("stopped" if ended_by is None else f"stopped ({ended_by.name})")
         if ended_by is signal.SIGINT:
             return INTERRUPTED
-        if ended_by is not None and self._options.leave_after_demo:
+        if ended_by is not None and self.options.leave_after_demo:
             return 128 + ended_by
         return self._supervisor.final_code or self._exit_code
 
     def _on_change(self, pids: Mapping[str, int]) -> None:
-        self._directory.write_run(self._addresses, pids)
+        self.directory.write_run(self.addresses, pids)
 
     def _watch(self) -> None:
         self._renew_certificate()
@@ -173,31 +167,28 @@ class _Run:
 
     def _watch_for_api(self) -> None:
         seconds = time.monotonic() - self._started
-        if answers(self._options.probe_host, self._port):
+        if answers(self.options.probe_host, self.port):
             self._served = True
-            say(f"API at {self._url} after {seconds:.1f} s")
-            if self._options.demo:
-                command = zonectl("demo", "--url", self._url, "--data-dir", str(self._directory.path))
+            say(f"API at {self.addresses.api} after {seconds:.1f} s")
+            if self.options.demo:
+                command = zonectl("demo", "--url", self.addresses.api, "--data-dir", str(self.directory.path))
                 spec = ChildSpec("demo", command, StopRank.CLIENT, None, DEMO_INHERITS)
                 self._demo = self._supervisor.add(spec)
             else:
                 self._say_addresses()
-            self._link_until = time.monotonic() + LINK_WAIT_S if self._offers_link() else 0.0
+            # Other output than a terminal's is kept, as a log or a recording, where others would read the link.
+            has_console = self.addresses.login is not None and self.options.settings.console
+            is_shown = has_console and sys.stdout.isatty()
+            self._link_until = time.monotonic() + LINK_WAIT_S if is_shown else 0.0
         elif seconds > SLOW_START_S and not self._slow_reported:
             self._slow_reported = True
-            say(f"no API after {seconds:.0f} s: see {self._directory.path / 'logs'}")
-
-    def _offers_link(self) -> bool:
-        """True if the link is shown: with login and console, and on a terminal only. Other output is kept, as a
-        log or a recording, where others would read the link."""
-        return self._addresses.login is not None and self._options.console and sys.stdout.isatty()
+            say(f"no API after {seconds:.0f} s: see {self.directory.path / 'logs'}")
 
     def _say_link(self) -> None:
         """HTTPS is served a moment after HTTP."""
-        login = self._addresses.login
-        assert login is not None, "offered with a login only"
+        assert self.addresses.login is not None, "offered with a login only"
         try:
-            link = new_console_link(self._url, login)
+            link = new_console_link(self.addresses.api, self.addresses.login)
         except OSError:
             return
         self._link_until = 0.0
@@ -207,25 +198,25 @@ class _Run:
     def _renew_certificate(self) -> None:
         """A run may be longer than the certificate of the API is valid; the server reads it again."""
         now = time.monotonic()
-        if self._addresses.login is not None and now - self._renewed > RENEWAL_LOOK_S:
+        if self.addresses.login is not None and now - self._renewed > RENEWAL_LOOK_S:
             self._renewed = now
             try:
-                LocalAuthority.of_api(self._directory.path).renewed(datetime.now(UTC))
+                LocalAuthority.of_api(self.directory.path).renewed(datetime.now(UTC))
             except OSError as error:
                 say(f"warning: the certificate of the API is not renewed: {error}")
 
     def _on_demo_end(self, code: int) -> None:
         self._demo = None
         self._exit_code = code if code >= 0 else 128 - code
-        if self._options.leave_after_demo:
+        if self.options.leave_after_demo:
             self._supervisor.stop()
         else:
             outcome = "" if code == 0 else f"the demo failed (exit code {code}); "
-            say(f"{outcome}still serving at {self._url}")
+            say(f"{outcome}still serving at {self.addresses.api}")
             self._say_addresses()
 
     def _say_addresses(self) -> None:
-        for line in self._addresses.lines(self._options.data_dir):
+        for line in self.addresses.lines(self.options.settings.data_dir):
             say(line)
         say("Ctrl-C stops everything")
 
@@ -248,10 +239,10 @@ def _addresses(ports: Ports, options: UpOptions, tls: TlsFiles, login: LocalLogi
     blocks = {node.name: ports.nodes[node.name] for node in options.nodes}
     return Addresses(
         api=url,
-        console=f"{url}/console" if options.console else "",
+        console=f"{url}/console" if options.settings.console else "",
         etcd=f"127.0.0.1:{ports.etcd_client}",
         nodes={name: f"127.0.0.1:{block.start}-{block.stop - 1}" for name, block in blocks.items()},
-        spark=options.spark_master,
+        spark=options.settings.spark_master,
         tls=tls,
         login=login,
         health="" if login is None else f"http://{http}/livez",
@@ -264,7 +255,7 @@ def _say_what_differs(earlier: Ports | None, ports: Ports, options: UpOptions) -
     idle = sorted(set(earlier.nodes) - {node.name for node in options.nodes})
     if idle:
         say(f"not started, though an earlier run had them: {', '.join(idle)}; what they hold waits for them")
-    if not options.port and ports.api != earlier.api:
+    if not options.settings.port and ports.api != earlier.api:
         say(f"port {earlier.api} of the earlier run is taken: the API moves to {ports.api}")
 
 

@@ -90,9 +90,7 @@ async def services_of(
         yield Services(
             sql=world.engine,
             snapshot=world.catalog.snapshot,
-            readiness=ReadinessProbe(
-                facts.facts, lambda: alerts.alerts, views, world.mirror, world.keyspace, guard, Background()
-            ).report,
+            readiness=ReadinessProbe(facts, lambda: alerts.alerts, views, Background()).report,
             freshness=MirrorFreshness(
                 count.since_ms, silence or ServingWatch(facts.unknown_since_ms, router, count.sizes).silence
             ),

@@ -9,7 +9,7 @@ from urllib.parse import quote
 
 import pytest
 
-from app.cli.client import key_path, segment
+from app.cli.client import path_of, segment
 from tests.e2e.installation import ANSWER_S, ZONECTL, Installation, wait_for
 from tests.fixtures.slices import in_every_run
 from zonekeeper_client import BlockingZoneClient, Mode, Read
@@ -86,7 +86,7 @@ def test_each_key_is_one_key_for_everybody(five_nodes: Installation, zone: str) 
     servers = [five_nodes.url]
     with five_nodes.access.client(ANSWER_S) as http_client:
         for number, key in enumerate(KEYS):
-            answer = http_client.put(key_path(zone, key), json={"value": f"value {number}"})
+            answer = http_client.put(path_of("zones", zone, "kv", key), json={"value": f"value {number}"})
             assert (answer.status_code, answer.json()["key"]) == (200, key)
     with (
         BlockingZoneClient(servers, mode=Mode.DIRECT, tls=five_nodes.tls, **five_nodes.login) as direct,
@@ -104,12 +104,14 @@ def test_each_key_is_one_key_for_everybody(five_nodes: Installation, zone: str) 
             assert direct.put(zone, key, f"again {number}").partition == newest.partition
         for number, key in enumerate(KEYS):
             assert routed.get(zone, key) == direct.get(zone, key)
-            status, told = raw(five_nodes, "GET", key_path(zone, key))
+            status, told = raw(five_nodes, "GET", path_of("zones", zone, "kv", key))
             assert (status, told["key"], told["value"]) == (200, key, f"again {number}")
 
 
 def test_each_key_is_verified(five_nodes: Installation, zone: str) -> None:
-    put = [raw(five_nodes, "PUT", key_path(zone, key), json.dumps({"value": "v"}))[1] for key in KEYS]
+    put = [
+        raw(five_nodes, "PUT", path_of("zones", zone, "kv", key), json.dumps({"value": "v"}))[1] for key in KEYS
+    ]
     saved = [
         {"partition": number, "keys": [each["key"] for each in put if each["partition"] == number]}
         for number in (0, 1)
@@ -125,7 +127,7 @@ def test_slashes_of_a_key_need_not_be_encoded(five_nodes: Installation, zone: st
         target = f"/api/v1/zones/{zone}/kv/{written}"
         status, told = raw(five_nodes, "PUT", target, json.dumps({"value": key}))
         assert (status, told["key"]) == (200, key)
-        assert raw(five_nodes, "GET", key_path(zone, key))[1]["value"] == key
+        assert raw(five_nodes, "GET", path_of("zones", zone, "kv", key))[1]["value"] == key
 
 
 @pytest.mark.parametrize("key", ["k%ff", "k%fe", "%ed%a0%80", "%c0%80", "k%", "k%f", "k%zz"])
@@ -135,15 +137,15 @@ def test_what_is_no_utf8_is_no_key(five_nodes: Installation, zone: str, key: str
     for method, body in (("PUT", '{"value": "x"}'), ("GET", None)):
         status, told = raw(five_nodes, method, target, body)
         assert (status, told["name"], told["sqlState"]) == (400, "TEXT_NOT_UTF8", "22021")
-    assert raw(five_nodes, "GET", key_path(zone, "k\ufffd"))[0] == 404
+    assert raw(five_nodes, "GET", path_of("zones", zone, "kv", "k\ufffd"))[0] == 404
 
 
 def test_values_are_text(five_nodes: Installation, zone: str) -> None:
-    status, told = raw(five_nodes, "PUT", key_path(zone, "half"), '{"value": "\\ud800"}')
+    status, told = raw(five_nodes, "PUT", path_of("zones", zone, "kv", "half"), '{"value": "\\ud800"}')
     assert (status, told["name"]) == (400, "TEXT_NOT_UTF8")
     whole = "\x00 \ufffd \U0001f642 \\ud800"
-    assert raw(five_nodes, "PUT", key_path(zone, "whole"), json.dumps({"value": whole}))[0] == 200
-    assert raw(five_nodes, "GET", key_path(zone, "whole"))[1]["value"] == whole
+    assert raw(five_nodes, "PUT", path_of("zones", zone, "kv", "whole"), json.dumps({"value": whole}))[0] == 200
+    assert raw(five_nodes, "GET", path_of("zones", zone, "kv", "whole"))[1]["value"] == whole
 
 
 @pytest.mark.parametrize("mode", Mode)
@@ -212,7 +214,7 @@ def test_a_zone_is_reached_by_every_route_and_command(
         paths = {path: methods for path, methods in document["paths"].items() if "{zone}" in path}
         assert len(paths) >= 9
         with five_nodes.access.client(ANSWER_S) as client:
-            assert client.put(key_path(name, "k/1"), json={"value": "v"}).json()["zone"] == name
+            assert client.put(path_of("zones", name, "kv", "k/1"), json={"value": "v"}).json()["zone"] == name
             for path, methods in paths.items():
                 address = path.replace("{zone}", segment(name)).replace("{key}", segment("k/1"))
                 for method in set(methods) - {"put", "delete"}:
@@ -242,8 +244,8 @@ def test_a_zone_is_reached_by_every_route_and_command(
         ):
             done = five_nodes.zonectl(*command)
             assert done.returncode == 0, (command, done.stderr)
-        assert raw(five_nodes, "DELETE", key_path(name, "k/1"))[0] == 200
-        assert raw(five_nodes, "GET", key_path(name, "k/1"))[0] == 404
+        assert raw(five_nodes, "DELETE", path_of("zones", name, "kv", "k/1"))[0] == 200
+        assert raw(five_nodes, "GET", path_of("zones", name, "kv", "k/1"))[0] == 404
     finally:
         dropped = five_nodes.zonectl("sql", "-e", f"DROP ZONE {quoted}", "--wait")
     assert dropped.returncode == 0, dropped.stderr

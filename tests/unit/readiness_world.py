@@ -48,12 +48,9 @@ class Reporting:
     def over(self, relay: OutboxRelay) -> ReadinessProbe:
         world = self.world
         return ReadinessProbe(
-            self.reader(world.metastore, relay).facts,
+            self.reader(world.metastore, relay),
             lambda: (),
             KeyspaceViews(world.mirror, world.keyspace),
-            world.mirror,
-            world.keyspace,
-            self.guard,
             self.background,
         )
 

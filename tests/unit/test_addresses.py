@@ -21,7 +21,7 @@ from app.api.addresses import one_spelling
 from app.api.bodies import check_json
 from app.api.callers import routes_of
 from app.bootstrap.server import build_app
-from app.cli.client import key_path, segment
+from app.cli.client import path_of, segment
 from catalog.core.errors import ErrorKind, RefusedError
 from catalog.core.snapshot import CatalogSnapshot
 from catalog.core.visible import hidden_character
@@ -43,7 +43,7 @@ async def api(tmp_path: Path) -> AsyncIterator[OperationsWorld]:
 @given(TEXTS, TEXTS)
 def test_a_path_has_its_texts_whatever_they_are(zone: str, key: str) -> None:
     """And one spelling: what a client need not encode changes nothing."""
-    sent = key_path(zone, key).encode()
+    sent = path_of("zones", zone, "kv", key).encode()
     path = one_spelling(sent)
     assert one_spelling(path.encode()) == path
     parts = path.split("/")

@@ -21,7 +21,7 @@ SUBJECTS = {
     "joiners",
     "keys",
     "kv",
-    "log_levels",
+    "maintenance",
     "metastore",
     "metastore_mark",
     "names",

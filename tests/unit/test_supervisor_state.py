@@ -12,6 +12,7 @@ from tempfile import TemporaryDirectory
 
 import pytest
 
+from app.configuration.settings import Settings
 from app.supervision.child_plan import StopRank, UpOptions, default_topology, plan_children, read_topology
 from app.supervision.installation_state import (
     Addresses,
@@ -246,7 +247,7 @@ def test_the_plan(tmp_path: Path) -> None:
     children = plan_children(
         tmp_path,
         ports,
-        UpOptions(tmp_path, default_topology(2)),
+        UpOptions(Settings(data_dir=tmp_path), default_topology(2)),
         etcd="/bin/etcd",
         tls=TLS,
     )

@@ -10,8 +10,8 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
-from app.console.begun_page import begun
 from app.console.feed import PartitionFeed
+from app.console.operations_page import begun
 from app.console.plan import PlanGoal, PlanPage, Wish, make_plan, statement_of
 from app.console.plan_page import run_plan
 from app.console.shared import Site

@@ -19,8 +19,8 @@ from app.console.zone_grid import (
     ZoneGrid,
     cell,
 )
-from app.console.zone_page import named_in
 from app.console.zone_states import ZoneState, health_bar, skew_of, stuck, tiles, unsettled, zone_state
+from app.console.zones_page import named_in
 from catalog.core.zone import Node, Zone, ZoneId
 from rebalance.core.causes.cause import Cause
 from rebalance.core.causes.cause_table import CAUSES

@@ -31,7 +31,7 @@ from rebalance.core.operations.operation import STUCK_MS, Movement, Operation, O
 from rebalance.hosting.background import Background
 from rebalance.hosting.tls import loaded
 from rebalance.metastore.registered_process import ProcessReport
-from rebalance.ports.metastore import MetastoreUnavailableError
+from rebalance.ports.metastore import MetastoreUnavailableError, Newest
 from simulator.control.memory_metastore import MemoryMetastore
 from tests.fixtures.judging_server import Judged, judging, running
 from tests.fixtures.scraped import value
@@ -47,6 +47,18 @@ class SilentMetastore(MemoryMetastore):
 
     async def commit(self, txn: Txn) -> TxnResult:
         raise MetastoreUnavailableError("nobody answers")
+
+
+class AheadMetastore(MemoryMetastore):
+    """One that is at revision ``at``, by keys of ours."""
+
+    at = 0
+
+    async def commit(self, txn: Txn) -> TxnResult:
+        return TxnResult(True, self.at, ())
+
+    async def newest(self, prefix: str) -> Newest:
+        return Newest(1, self.at)
 
 
 @pytest.fixture
@@ -273,8 +285,25 @@ async def test_without_a_metastore_each_server_sends_and_nothing_that_it_said_ch
     assert [(alert.name, alert.state) for alert in sent] == [("MetastoreUnreachable", AlertState.FIRING)]
 
 
-async def test_a_mirror_is_as_old_as_its_last_comparison(judged: Judged) -> None:
-    assert (await judged.facts()).mirror_age_s < STALE_S
+async def test_a_mirror_ages_while_it_does_not_reach_what_the_metastore_has(judged: Judged) -> None:
+    ahead, gauges = AheadMetastore(), Exposition((ProcessRole.SERVER,))
+    reader = replace(judged.reader, metastore=ahead, measures=gauges)
+    ahead.at = judged.world.mirror.revision
+    assert (await reader.facts()).mirror_age_s < STALE_S
+    assert value(gauges, "zonekeeper_mirror_lag_revisions") == 0
+    ahead.at += 1
+    async with asyncio.timeout(PATIENCE_S):
+        while (await reader.facts(seen_s=0.01)).mirror_age_s < 0.5:
+            await asyncio.sleep(0.01)
+        assert value(gauges, "zonekeeper_mirror_lag_revisions") == 1
+        await judged.world.put(f"{judged.world.keyspace.prefix}key", b"value")
+        while (await reader.facts(seen_s=0.01)).mirror_age_s >= 0.5:
+            await asyncio.sleep(0.01)
+    assert value(gauges, "zonekeeper_mirror_lag_revisions") == 0
+    assert value(gauges, "zonekeeper_catalog_up") == 1
+    judged.catalog_error = StoreError(ErrorKind.CATALOG_UNAVAILABLE, "away")
+    await reader.facts()
+    assert value(gauges, "zonekeeper_catalog_up") == 0
 
 
 async def test_a_certificate_is_known_by_what_its_process_has_loaded(judged: Judged, tmp_path: Path) -> None:

@@ -53,14 +53,14 @@ def breaking(request: pytest.FixtureRequest) -> Iterator[Breaking]:
 @pytest.mark.parametrize("breaking", [1], indirect=True)
 def test_a_question_is_asked_again(breaking: Breaking) -> None:
     with ApiClient(breaking.address) as client:
-        assert client.metastore() == {}
+        assert client.ask("GET", "metastore") == {}
     assert breaking.requests == [b"GET /api/v1/metastore HTTP/1.1"] * 2
 
 
 @pytest.mark.parametrize("breaking", [2], indirect=True)
 def test_a_question_is_asked_twice_at_most(breaking: Breaking) -> None:
     with ApiClient(breaking.address) as client, pytest.raises(NoAnswerError, match="broke before an answer"):
-        client.metastore()
+        client.ask("GET", "metastore")
     assert len(breaking.requests) == 2
 
 
@@ -69,7 +69,7 @@ def test_a_port_of_https_is_thought_of(breaking: Breaking) -> None:
     """It closes a connection that begins without TLS."""
     url = breaking.address.url.replace("http://", "https://")
     with ApiClient(breaking.address) as client, pytest.raises(NoAnswerError, match=f"HTTPS, use {url}$"):
-        client.metastore()
+        client.ask("GET", "metastore")
 
 
 @pytest.mark.parametrize("breaking", [1], indirect=True)

@@ -1,4 +1,4 @@
-"""What a server counts: requests, statements, how old its mirror is, members of the metastore."""
+"""What a server counts: requests, statements, members of the metastore."""
 
 from __future__ import annotations
 
@@ -16,18 +16,15 @@ from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 
 from app.metrics.exposition import Exposition
-from app.metrics.gauges import MirrorAge, certificate_probe, publish_members
+from app.metrics.gauges import certificate_probe, publish_members
 from app.metrics.outcomes import measured_put
 from app.metrics.request_meter import RequestMeter, note_route
 from app.sql.statements.results import ScriptError
 from app.sql.statements.statement_meter import StatementMeter
 from catalog.core.errors import ErrorKind, RefusedError, StoreError
 from rebalance.core.keyspace.records import ProcessRole
-from rebalance.core.keyspace.txn import Put, Txn
 from rebalance.hosting.tls import ends_of, loaded
-from rebalance.metastore.mirror import KeyspaceMirror
-from rebalance.ports.metastore import Condition, MemberHealth, MetastoreUnavailableError
-from simulator.control.memory_metastore import MemoryMetastore
+from rebalance.ports.metastore import MemberHealth
 from tests.fixtures.scraped import samples, text, value
 from tests.fixtures.tls_files import tls_files
 
@@ -124,47 +121,6 @@ def test_a_put_that_was_refused_is_not_the_installation_s_fault(exposition: Expo
         pass
     assert value(exposition, "zonekeeper_puts_total", code="ZONE_NOT_FOUND", outcome="refused") == 1
     assert value(exposition, "zonekeeper_puts_total", code="", outcome="ok") == 1
-
-
-class Store:
-    """A metastore that is at ``revision``, or away."""
-
-    def __init__(self) -> None:
-        self.revision = 0
-        self.is_away = False
-
-    async def condition(self) -> Condition:
-        if self.is_away:
-            raise MetastoreUnavailableError("no answer")
-        return Condition("c", revision=self.revision)
-
-
-async def test_a_mirror_ages_while_it_does_not_reach_what_the_metastore_has(exposition: Exposition) -> None:
-    store, asked = MemoryMetastore(), Store()
-    mirror = KeyspaceMirror(store, "k/")
-    age = MirrorAge(mirror, asked, exposition)
-    running = asyncio.gather(mirror.run(), age.run(0.01))
-    try:
-        async with asyncio.timeout(60):
-            await mirror.loaded()
-            asked.revision = mirror.revision
-            while age.age_s is None:
-                await asyncio.sleep(0.01)
-            asked.revision = mirror.revision + 1
-            while age.age_s < 0.5:
-                await asyncio.sleep(0.01)
-            while value(exposition, "zonekeeper_mirror_lag_revisions") != 1:
-                await asyncio.sleep(0.01)
-            await store.commit(Txn((), (Put("k/key", b"value"),)))
-            while age.age_s >= 0.5:
-                await asyncio.sleep(0.01)
-            assert value(exposition, "zonekeeper_metastore_up") == 1
-            asked.is_away = True
-            while value(exposition, "zonekeeper_metastore_up") != 0 or age.age_s < 0.5:
-                await asyncio.sleep(0.01)
-    finally:
-        running.cancel()
-        await asyncio.gather(running, return_exceptions=True)
 
 
 def test_of_a_member_that_does_not_answer_only_that_is_said(exposition: Exposition) -> None:

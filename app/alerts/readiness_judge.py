@@ -136,7 +136,7 @@ def _without_alert(facts: InstallationFacts) -> Iterator[DegradedCause]:
         yield replace(_of_zone(zone, Cause.ZONE_LATE, waits), part=InstallationPart.QUEUE)
     for process, task, cause in facts.tasks:
         if (word := cause_of(cause)) in HELD_BY:
-            detail = cause.removeprefix(f"{word.value}: ")
+            detail = cause.removeprefix(f"{word.name}: ")
             yield DegradedCause(InstallationPart.NODES, word, detail)
             continue
         yield DegradedCause(InstallationPart.BACKGROUND, Cause.TASK_ENDED, f"{process}, {task}: {cause}")

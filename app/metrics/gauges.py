@@ -51,7 +51,7 @@ _MEASURED: tuple[tuple[Callable[[PartitionFacts], bool], Metric | None, Metric |
     (lambda facts: facts.is_unreadable, Metric.PARTITIONS_UNREADABLE, None),
     (lambda facts: facts.is_filling, Metric.STORE_FILLING, None),
 )
-"""What partitions are, with the metric of all of them and that of each zone."""
+"""States of partitions, with the metric of all of them and that of each zone."""
 
 
 class PartitionGauges:

@@ -57,8 +57,8 @@ class Contexts:
 
 def origin_of(url: str) -> str:
     """Scheme, host and port of a URL, to which a token is bound. Raises UsageError."""
-    parts = urlsplit(url if "://" in url else f"https://{url}")
     try:
+        parts = urlsplit(url if "://" in url else f"https://{url}")
         port = parts.port or PORTS[parts.scheme.lower()]
     except (ValueError, KeyError):
         raise UsageError(f"{url} is not a URL such as https://zones.example:7443") from None

@@ -66,13 +66,16 @@ class ApiClient:
         self.address = address
         self._is_age_told = False
         # The environment's proxies are for the outside; a Zonekeeper is on this machine or near.
-        self._http = httpx.Client(
-            base_url=address.url,
-            trust_env=False,
-            headers={**_identity(reason), **_credential(address)},
-            verify=_trusted(address),
-            follow_redirects=False,
-        )
+        try:
+            self._http = httpx.Client(
+                base_url=address.url,
+                trust_env=False,
+                headers={**_identity(reason), **_credential(address)},
+                verify=_trusted(address),
+                follow_redirects=False,
+            )
+        except httpx.InvalidURL as error:
+            raise UsageError(f"{address.url} is not a URL such as https://zones.example:7443") from error
 
     def __enter__(self) -> ApiClient:
         return self
@@ -152,7 +155,7 @@ class ApiClient:
                 # A kept connection was closed just then, by the server or by another thread: this says nothing
                 # of the server, and a question may be asked twice.
                 return ask()
-        except (httpx.ConnectError, httpx.ConnectTimeout, httpx.UnsupportedProtocol, httpx.InvalidURL) as error:
+        except (httpx.ConnectError, httpx.ConnectTimeout, httpx.UnsupportedProtocol) as error:
             if (doubt := _doubt_of_certificate(error)) is not None:
                 raise UntrustedError(self.address, doubt) from error
             raise UnreachableError(self.address, str(error) or type(error).__name__) from error

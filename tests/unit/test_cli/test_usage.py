@@ -82,6 +82,12 @@ def test_wrong_usage_is_64_and_says_so(line: str, api: ApiStub, capsys: pytest.C
     assert api.requests == []
 
 
+@pytest.mark.parametrize("url", ["https://[::1", "http://[::1", "http://zones:a:b"])
+def test_a_text_that_is_no_url_is_wrong_usage(url: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["status", "--url", url]) == 64
+    assert capsys.readouterr().err == f"{url} is not a URL such as https://zones.example:7443\n"
+
+
 def test_a_wrong_setting_is_wrong_usage(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -81,7 +81,7 @@ def load_contexts() -> Contexts:
     path = contexts_file()
     try:
         status = path.stat()
-        text = path.read_text()
+        text = path.read_bytes()
     except FileNotFoundError:
         return Contexts()
     except OSError as error:

@@ -88,6 +88,17 @@ def test_a_text_that_is_no_url_is_wrong_usage(url: str, capsys: pytest.CaptureFi
     assert capsys.readouterr().err == f"{url} is not a URL such as https://zones.example:7443\n"
 
 
+def test_contexts_that_are_not_text_are_a_plain_refusal(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "contexts.json"
+    path.touch(mode=0o600)
+    path.write_bytes(b"\xff")
+    monkeypatch.setenv("ZONEKEEPER_CONTEXTS", str(path))
+    assert main(["status"]) == 1
+    assert f"{path} is not a file of contexts" in capsys.readouterr().err
+
+
 def test_a_wrong_setting_is_wrong_usage(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -82,7 +82,8 @@ _SIZES = {"": 1}
 for _power, _unit in enumerate("kmgt", 1):
     _SIZES |= {_unit: 1_000**_power, f"{_unit}i": 1_024**_power}
 _SIZE = re.compile(r"(\d{1,12}(?:\.\d{1,3})?)((?:[kmgt]i?)?b?)", re.IGNORECASE)
-_TIME = re.compile(r"(\d+d)?(\d+h)?(\d+m)?(\d+s)?")
+_TIME = re.compile(r"(\d{1,18}d)?(\d{1,18}h)?(\d{1,18}m)?(\d{1,18}s)?")
+_NUMBER = re.compile(r"[0-9]{1,18}")
 NONE = "none"
 
 
@@ -101,14 +102,14 @@ def _value(option: LimitOption, flag: Any) -> object:
     if flag.lower() == NONE:
         return None
     # The server knows the lowest value, and says why.
-    if option.lowest is None and flag.isascii() and flag.isdecimal():
-        return int(flag[:18])
+    if option.lowest is None and _NUMBER.fullmatch(flag):
+        return int(flag)
     return _READERS[option.kind](flag, option.flag)
 
 
 def number_of(text: str, flag: str) -> int:
     """Read a whole number from 1 on. Raises UsageError."""
-    if not text.isascii() or not text.isdigit() or int(text) < 1:
+    if not _NUMBER.fullmatch(text) or int(text) < 1:
         raise UsageError(f"{flag} is a whole number from 1 on, or none, not {text!r}; `pause` stops all moves")
     return int(text)
 

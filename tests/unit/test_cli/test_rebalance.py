@@ -156,6 +156,12 @@ def test_the_user_pauses(api: ApiStub, monkeypatch: pytest.MonkeyPatch) -> None:
         ("limits --ha-reset -1", "--ha-reset takes a time"),
         ("limits --copy-time 9", "--copy-time takes a time as 90s, 10m, 1h30m or 2d, not '9'"),
         ("limits --operation-time 9", "--operation-time takes a time"),
+        (f"limits --cluster-moves {'9' * 4301}", "--cluster-moves is a whole number from 1 on, or none"),
+        (
+            f"limits --ha-reset {'9' * 19}",
+            f"--ha-reset takes a time as 90s, 10m, 1h30m or 2d, not '{'9' * 19}'",
+        ),
+        (f"pause --for {'9' * 4301}d", "--for takes a time"),
         ("pause --for 10", "--for takes a time as 90s, 10m, 1h30m or 2d, not '10'"),
         ("pause --for 0s", "--for takes a time"),
         ("limits --format csv", "'csv' is not one of 'table', 'json', 'jsonl'"),

@@ -193,6 +193,8 @@ def read_json(path: Path) -> Any:
         raise UsageError(f"{path} is not UTF-8 text") from error
     except json.JSONDecodeError as error:
         raise UsageError(f"{path}:{error.lineno}:{error.colno}: not JSON: {error.msg}") from error
+    except (ValueError, RecursionError) as error:
+        raise UsageError(f"{path}: JSON that cannot be read: {error}") from error
 
 
 def _kind(value: object) -> str:

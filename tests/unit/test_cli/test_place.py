@@ -84,6 +84,8 @@ def test_weights_and_failure_domains(tmp_path: Path, capsys: pytest.CaptureFixtu
     ("nodes", "arguments", "message"),
     [
         ("{", (), "nodes.json:1:2: not JSON"),
+        ("[" * 100_000, (), "nodes.json: JSON that cannot be read: maximum recursion depth exceeded"),
+        ("9" * 4_301, (), "nodes.json: JSON that cannot be read: Exceeds the limit"),
         ('{"name": "a"}', (), "expected a JSON list of node names or objects, found an object"),
         ('["a", 3]', (), "node 2: expected a name or an object, found a number"),
         ('[{"name": 3}]', (), '"name" must be a string, found a number'),

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable
-from typing import Annotated, TypeVar
+from typing import Annotated
 
 from fastapi import APIRouter, Query
 from fastapi.responses import JSONResponse, Response
@@ -11,27 +10,25 @@ from pydantic import Field
 
 from app.api.addresses import ZoneName
 from app.api.bodies import PartitionNumber, RequestBody, Whole
-from app.api.problems import answers
+from app.api.problems import answered, answers
 from app.api.services import LoadedServices, Services, ServicesOf
 from app.contract.recovery import LossResets, PartitionStates, Resets, Restarts
 from app.requests.context import current_origin
 from app.views.mirror_freshness import as_of
 from app.views.recovery_views import loss_reset_body, partition_states, reset_body, restart_body
 from catalog.core.audit import Action
-from catalog.core.errors import ErrorKind, RefusedError, StoreError
+from catalog.core.errors import ErrorKind, RefusedError
 from catalog.core.zone import Zone
 from catalog.core.zone_options import PARTITIONS_MAX
 from rebalance.controllers.planned_resets import ShownReset
 from rebalance.controllers.recovery import check_numbers
 from rebalance.core.recovery.recovery_plan import ResetTerms
-from rebalance.ports.metastore import MetastoreError
 
 NODES_MAX = 1_000
 """Most names in one request."""
 
 router = APIRouter(prefix="/api/v1/zones/{zone:segment}/recovery", tags=["recovery"])
 
-T = TypeVar("T")
 NodeNames = Annotated[list[str], Field(max_length=NODES_MAX)]
 Numbers = Annotated[list[PartitionNumber], Field(description="partition numbers; empty: all")]
 
@@ -125,7 +122,7 @@ async def recovery_states(
     )
 
 
-@router.post("/reset", **answers(Resets, 400, 404, 409, 503))
+@router.post("/reset", **answers(Resets, 400, 404, 409, 503, 504))
 async def reset_partitions(zone: ZoneName, request: ResetRequest, services: ServicesOf) -> Response:
     """Found groups that lost their majority anew: first on the best copy of a live node, voter or learner, then
     on the full set. Members are probed first: a group that serves is left alone. Each partition named must need
@@ -142,7 +139,7 @@ async def reset_partitions(zone: ZoneName, request: ResetRequest, services: Serv
     ]
     known_zone = await _zone_of(services, zone)
     services.store_requests.refuse_store(known_zone, "reset-lost, where partitions are lost")
-    resets = await _answered(
+    resets = await answered(
         services.recovery.reset(
             known_zone,
             request.partitions,
@@ -168,7 +165,7 @@ async def reset_partitions(zone: ZoneName, request: ResetRequest, services: Serv
     return JSONResponse({"zone": known_zone.name, "dry_run": request.dry_run, "partitions": bodies})
 
 
-@router.post("/restart", **answers(Restarts, 400, 404, 409, 503))
+@router.post("/restart", **answers(Restarts, 400, 404, 409, 503, 504))
 async def restart_partitions(zone: ZoneName, request: RestartRequest, services: ServicesOf) -> Response:
     """Restart members; with `cleanup` they discard their data and copy it again. In store zones only with
     `cleanup`: a copy leaves the in-sync set, is emptied and filled again from the others."""
@@ -184,7 +181,7 @@ async def restart_partitions(zone: ZoneName, request: RestartRequest, services: 
         services.store_requests.refuse_store(known_zone, instead)
         cleanup = request.cleanup
         answer = services.recovery.restart(known_zone, partitions, nodes, cleanup=cleanup, dry_run=dry_run)
-    restarts = await _answered(answer)
+    restarts = await answered(answer)
     if not request.dry_run:
         await services.audit.record(
             Action.RESTART_PARTITIONS, known_zone.name, request.model_dump(exclude={"dry_run"})
@@ -193,14 +190,14 @@ async def restart_partitions(zone: ZoneName, request: RestartRequest, services: 
     return JSONResponse({"zone": known_zone.name, "dry_run": request.dry_run, "partitions": bodies})
 
 
-@router.post("/reset-lost", **answers(LossResets, 400, 404, 409, 503))
+@router.post("/reset-lost", **answers(LossResets, 400, 404, 409, 503, 504))
 async def reset_lost_partitions(zone: ZoneName, body: LossResetRequest, services: ServicesOf) -> Response:
     """Accept data loss and bring lost partitions of a store zone online: in-sync members that are back become
     owners again; where there is none, the copy with the most data does. Partitions that wait for absent servers
     are left alone, unless all of these are in `confirm_dead`."""
     services.audit.require_reason()
     known_zone = await _zone_of(services, zone)
-    resets = await _answered(services.store_requests.reset_lost(known_zone, body.confirm_dead))
+    resets = await answered(services.store_requests.reset_lost(known_zone, body.confirm_dead))
     details = body.model_dump(exclude_defaults=True)
     await services.audit.record(Action.RESET_LOST_PARTITIONS, known_zone.name, details)
     bodies = [loss_reset_body(reset) for reset in resets]
@@ -216,11 +213,3 @@ async def _zone_of(services: Services, name: str) -> Zone:
     if zone is None:
         raise RefusedError(ErrorKind.ZONE_NOT_FOUND, f'zone "{name}" does not exist')
     return zone
-
-
-async def _answered(work: Awaitable[T]) -> T:
-    try:
-        return await work
-    except MetastoreError as error:
-        message = f"etcd does not answer: {error}; ask for the states before you ask again"
-        raise StoreError(ErrorKind.METASTORE_UNAVAILABLE, message) from error

@@ -10,7 +10,7 @@ from typing import Annotated, Literal
 
 from fastapi import APIRouter, Path
 from fastapi.responses import JSONResponse, Response
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from app.api.bodies import Person, Reason, RequestBody, Whole
 from app.api.problems import answered, answers
@@ -51,12 +51,10 @@ upgrade = APIRouter(prefix="/api/v1/upgrade", tags=["upgrade"])
 log_levels = APIRouter(prefix="/api/v1/log-levels", tags=["logs"])
 
 
-class AdoptionRequest(BaseModel):
+class AdoptionRequest(RequestBody):
     """The state that ``GET /api/v1/metastore`` has shown; if it has changed since, nothing is done (409)."""
 
-    model_config = ConfigDict(extra="forbid")
-
-    epoch: int = Field(ge=1)
+    epoch: Whole = Field(ge=1)
     kind: DivergenceName = Field(description="empty: both agreed, and nothing is to be done")
     reason: str = Field(max_length=10_000, description="word for word; ignored while both agree")
 

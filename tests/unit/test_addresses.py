@@ -219,3 +219,11 @@ def _renamed(number: int, name: str, catalog: CatalogSnapshot) -> Zone:
     zone = catalog.zone(f"PLAIN{number}")
     assert zone is not None
     return replace(zone, name=name)
+
+
+@pytest.mark.parametrize("epoch", ["5", True, 1.5])
+async def test_an_epoch_is_a_number(api: OperationsWorld, epoch: object) -> None:
+    body = {"epoch": epoch, "kind": "", "reason": ""}
+    answer = await api.http.post("/metastore/adopt", json=body)
+    assert (answer.status_code, answer.json()["name"]) == (400, "INVALID_REQUEST"), answer.text
+    assert answer.json()["detail"].startswith("body.epoch: ")

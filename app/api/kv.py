@@ -42,6 +42,7 @@ from rebalance.core.moves.move_status import shortfall_of
 from rebalance.core.moves.safe_time import ReadPoint
 from rebalance.data.store_attempts import StoreRefusedError
 from rebalance.data.zone_router import READ_AT_LIMIT_S, TIME_LIMIT_S
+from rebalance.groups.calls.data_client import AppliedWrite
 from rebalance.groups.calls.group_checks import PartitionCheck, Samples
 from rebalance.groups.calls.key_hash import partition_of
 from rebalance.groups.calls.key_text import OPERATION_ID_PATTERN, OPERATION_IDS_PATTERN
@@ -204,12 +205,20 @@ async def _written(
     known_zone = await services.zone(zone)
     partition = _partition(known_zone, key)
     with measured_put(services.metrics), _told(ErrorKind.OUTCOME_UNKNOWN):
-        writing = services.router.put(
-            partition, key, value, options.operation, limit_s=deadline.left_s, terms=options.terms
-        )
+        is_begun = False
+
+        async def writing() -> AppliedWrite:
+            nonlocal is_begun
+            is_begun = True
+            return await services.router.put(
+                partition, key, value, options.operation, limit_s=deadline.left_s, terms=options.terms
+            )
+
         try:
-            written = await while_allowed(services.watch, writing)
+            written = await while_allowed(services.watch, writing())
         except StatementError as error:
+            if not is_begun:
+                raise
             raise StoreError(ErrorKind.OUTCOME_UNKNOWN, str(error)) from error
     return JSONResponse(
         {

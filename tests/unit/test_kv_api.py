@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Coroutine
 from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any
@@ -12,6 +12,7 @@ import httpx
 import pytest
 
 from app.bootstrap.server import build_app
+from catalog.core.errors import ErrorKind, StoreError
 from catalog.core.zone import ZoneId
 from rebalance.core.keyspace.write_terms import ANY, WriteTerms
 from rebalance.groups.calls.data_client import AppliedWrite
@@ -55,6 +56,14 @@ class RecordedRouter:
 class OneZone:
     async def find(self, _: str) -> Any:
         return SimpleNamespace(name="ORDERS", zone_id=ZoneId(1), partitions=4)
+
+
+class SilentWatch:
+    """The catalog does not say what callers may do."""
+
+    async def during(self, work: Coroutine[Any, Any, Any], _: str) -> Any:
+        work.close()
+        raise StoreError(ErrorKind.GRANTS_UNAVAILABLE, "the catalog does not answer")
 
 
 @pytest.fixture
@@ -121,6 +130,16 @@ async def test_refusals_have_codes_of_their_own(
     router.gate.set()
     answer = await http.put(PATH, json={"value": "v"})
     assert (answer.status_code, answer.json()["name"]) == (status, name)
+
+
+async def test_a_write_that_was_not_begun_is_not_in_doubt(router: RecordedRouter) -> None:
+    services = services_with(
+        router=router, zones=OneZone(), mirror=SimpleNamespace(is_loaded=True), watch=SilentWatch()
+    )
+    async with served(build_app(services)) as http:
+        answer = await http.put(PATH, json={"value": "v"})
+    assert (answer.status_code, answer.json()["name"]) == (503, "GRANTS_UNAVAILABLE")
+    assert router.writes == []
 
 
 async def test_a_write_ends_when_its_caller_has_gone(http: httpx.AsyncClient, router: RecordedRouter) -> None:

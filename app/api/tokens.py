@@ -3,6 +3,7 @@ means to log in."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Annotated
 
@@ -123,11 +124,12 @@ async def revoke_token(token_id: Annotated[str, Path(max_length=32)], services: 
     token = next((one for one in tokens if one.token_id == token_id), None)
     if token is None:
         raise RefusedError(ErrorKind.TOKEN_NOT_FOUND, f"there is no token {token_id}")
-    await access.store.revoke_token(token_id, utc_now_us())
+    now_us = utc_now_us()
+    await access.store.revoke_token(token_id, now_us)
     access.tokens.forget(token.digest)
     await services.audit.record(Action.REVOKE_TOKEN, token_id, {"owner": str(token.owner)})
-    revoked = next(one for one in await access.store.tokens(token.owner) if one.token_id == token_id)
-    return _private(_body(revoked, utc_now_us()))
+    revoked = replace(token, revoked_us=now_us if token.revoked_us is None else token.revoked_us)
+    return _private(_body(revoked, now_us))
 
 
 @router.post("/console-links", status_code=201, **answers(ConsoleLink, 400, 401, 403, 429, 503))

@@ -55,7 +55,7 @@ class FreshValue(Generic[T]):
         return self._known[0]
 
     async def anew(self) -> T:
-        """The value as of a moment after this call, while the catalog answers. Raises as ``get`` does."""
+        """The value as of a moment after this call, if the catalog answers in time. Raises as ``get`` does."""
         if self._reading is not None:
             # It may have begun before.
             await asyncio.wait({self._reading}, timeout=PATIENCE_S)
@@ -63,6 +63,10 @@ class FreshValue(Generic[T]):
             self._reading = asyncio.create_task(self._refresh())
         await asyncio.wait({self._reading}, timeout=PATIENCE_S)
         return await self.get()
+
+    def is_since(self, moment_s: float) -> bool:
+        """True if the value was read at or after this time of the clock: ``anew`` may return an older one."""
+        return self._known is not None and self._known[1] >= moment_s
 
     def _age(self) -> float:
         assert self._known is not None, "asked of a value"
@@ -144,8 +148,10 @@ class AccessView:
         changes = self.changes()
         if changes == self._changes_read:
             return await self._grants.get()
+        asked_s = self.clock()
         grants = await self._grants.anew()
-        self._changes_read = max(self._changes_read, changes)
+        if self._grants.is_since(asked_s):
+            self._changes_read = max(self._changes_read, changes)
         return grants
 
     async def has_active(self, owner: Principal) -> bool:

@@ -92,6 +92,7 @@ class RoutingView:
         }
         digest = hashlib.blake2b(json.dumps(body).encode(), digest_size=12).hexdigest()
         if basis is not None:
+            self._bodies.pop(zone.zone_id, None)
             if len(self._bodies) >= BODIES_MAX:
                 del self._bodies[next(iter(self._bodies))]
             self._bodies[zone.zone_id] = zone, basis, body, digest

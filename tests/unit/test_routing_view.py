@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from sortedcontainers import SortedList
 
-from app.views.routing import RoutingView
+from app.views.routing import BODIES_MAX, RoutingView
 from catalog.core.zone import Zone, ZoneId
 from rebalance.core.keyspace.epoch import EpochRecord
 from rebalance.core.keyspace.keys import Keyspace, PartitionId
@@ -70,3 +72,23 @@ def test_the_tag_changes_with_the_map_and_the_version_with_the_metastore() -> No
     assert old.digest == later.digest == restored.digest
     assert len({old.digest, other.digest, reset.digest}) == 3
     assert old.version < later.version < restored.version
+
+
+def test_a_map_that_is_made_anew_takes_no_other_ones_place() -> None:
+    """As many zones as maps are kept: a change in one has no other made anew."""
+    zones = [replace(ZONE, zone_id=ZoneId(number)) for number in range(BODIES_MAX)]
+    bases, made = dict.fromkeys((zone.zone_id for zone in zones), 0), list[ZoneId]()
+
+    class Noted(Listed):
+        def route(self, partition: PartitionId) -> Route:
+            made.append(partition.zone_id)
+            return super().route(partition)
+
+    maps = RoutingView(KeyspaceCopy("z/", 1, {}, SortedList()), KEYSPACE, Noted("http://a"), bases.get)
+    for zone in zones:
+        maps.document(zone)
+    made.clear()
+    bases[ZoneId(5)] = 1
+    for zone in (zones[5], *zones):
+        maps.document(zone)
+    assert set(made) == {ZoneId(5)}

@@ -54,7 +54,7 @@ async def drain_node(node: NodeName, body: DrainRequest, services: LoadedService
     serves its replicas until they have moved (``members`` and ``copies`` are 0). It stays drained across
     restarts. Refused if a zone would be left without a live data node."""
     services.audit.require_reason(body.reason)
-    _known(node, services)
+    await services.known_nodes([node])
     revision = await _drain(node, body, services)
     return await _result(node, revision, services)
 
@@ -86,7 +86,7 @@ async def undrain_node(node: NodeName, services: LoadedServices) -> Response:
     """Return the node to service. Zones use it again, subject to their timers; a zone with AUTO SCALE UP OFF
     does not."""
     services.audit.require_reason()
-    _known(node, services)
+    await services.known_nodes([node])
     await answered(services.limits.require_rebalancing(f"taking {node} back moves data onto it"))
     revision = await answered(services.drains.undrain(node))
     if revision:
@@ -101,7 +101,8 @@ async def remove_node(node: NodeName, body: RemovalRequest, services: LoadedServ
     processes are not used again: the node can only come back as a new one. Refused while the node is alive, and
     if a partition would be left without a majority or without a copy."""
     services.audit.require_reason(body.reason)
-    if _known(node, services)["alive"]:
+    (known,) = await services.known_nodes([node])
+    if known["alive"]:
         raise node_alive(node)
     zones = {zone.zone_id: zone.name for zone in (await services.snapshot()).zones}
     verdict = can_stop(node, services.views, zones, await services.freshness.silence())
@@ -162,19 +163,10 @@ def _needed(node: str, removal: NodeRemoval) -> str:
 async def can_stop_node(node: NodeName, services: LoadedServices) -> Response:
     """Check whether the node can be stopped now, and list what each partition would lose. The answer is no
     while the metastore does not respond, since the losses are unknown then."""
-    body = _known(node, services)
+    (body,) = await services.known_nodes([node])
     zones = {zone.zone_id: zone.name for zone in (await services.snapshot()).zones}
     stop = can_stop(node, services.views, zones, await services.freshness.silence())
     return JSONResponse({**stop, "alive": body["alive"], "drain": body["drain"]})
-
-
-def _known(node: str, services: Services) -> dict[str, object]:
-    nodes = services.views.nodes()
-    for row in nodes:
-        if row["name"] == node:
-            return dict(row)
-    names = ", ".join(str(row["name"]) for row in nodes) or "none"
-    raise RefusedError(ErrorKind.NODE_NOT_FOUND, f"there is no node {node}; there is {names}")
 
 
 def _stranded(node: str, zones: Sequence[str], shown: Collection[str]) -> str:

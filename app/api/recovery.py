@@ -104,13 +104,7 @@ async def recovery_states(
     metastore does not respond, replicas are UNKNOWN since its last response."""
     known_zone = await services.zone(zone)
     check_numbers(known_zone, partition or ())
-    known = {record["name"] for record in services.views.nodes()}
-    unknown = sorted(set(node or ()) - known)
-    if unknown:
-        message = f"there is no node {', '.join(unknown)}"
-        if await services.seen_zones() is None:
-            message += f"; there are {', '.join(sorted(known)) or 'none'}"
-        raise RefusedError(ErrorKind.NODE_NOT_FOUND, message)
+    await services.known_nodes(node or ())
     freshness, silence = services.freshness, await services.freshness.silence()
     states = [
         state

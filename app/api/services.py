@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, Any
 
 from fastapi import Depends, Request
 
 from app.alerts.alert_watch import AlertWatch
+from app.contract.nodes import NodeBody
 from app.metrics.exposition import Exposition
 from app.process.logs import LogLevelKeeper
 from app.requests.context import current_caller, seen_zones
@@ -26,7 +27,7 @@ from app.views.mirror_freshness import MirrorFreshness, as_of
 from app.views.operation_views import OperationViews
 from app.views.routing import RoutingView, ZoneDirectory, ZoneEndpoints
 from catalog.core.authorisation import ALL_ZONES, Privilege, zone_object
-from catalog.core.errors import ErrorKind, StoreError
+from catalog.core.errors import ErrorKind, RefusedError, StoreError
 from catalog.core.snapshot import CatalogSnapshot
 from catalog.core.zone import Zone, ZoneId
 from rebalance.controllers.cluster_control import DrainKeeper, LimitsKeeper, NodeRemover
@@ -104,6 +105,17 @@ class Services:
         if self.access is not None and caller.may(await self.access.grants(), Privilege.SEE, ALL_ZONES):
             return None
         return seen_zones(await self.snapshot())
+
+    async def known_nodes(self, names: Collection[str]) -> list[NodeBody]:
+        """The nodes of these names. Raises RefusedError (NODE_NOT_FOUND), which lists the known ones for a
+        caller who sees all zones."""
+        known = {node["name"]: node for node in self.views.nodes()}
+        if unknown := sorted(set(names) - known.keys()):
+            message = f"there is no node {', '.join(unknown)}"
+            if await self.seen_zones() is None:
+                message += f"; known nodes: {', '.join(sorted(known)) or 'none'}"
+            raise RefusedError(ErrorKind.NODE_NOT_FOUND, message)
+        return [known[name] for name in names]
 
     async def seen_views(self) -> KeyspaceViews:
         """The views as the caller may see them."""

@@ -267,7 +267,7 @@ def _presence(goal: PlanGoal, snapshot: SystemSnapshot) -> Topology:
     known = set(snapshot.live) | {node.node.name for node in snapshot.presence.nodes}
     for name in goal.nodes:
         if goal.wish is Wish.OUT and name not in known:
-            message = f"there is no node {name}; there is {', '.join(sorted(known)) or 'none'}"
+            message = f"there is no node {name}; known nodes: {', '.join(sorted(known)) or 'none'}"
             raise RefusedError(ErrorKind.NODE_NOT_FOUND, message)
         if goal.wish is Wish.OUT and name in drained:
             message = f"node {name} is leaving already: name others"

@@ -199,10 +199,15 @@ async def test_what_nodes_hold_is_counted_for_those_who_see_all_zones(api: Opera
     assert "zone ORDERS and 1 more has no living" in refused.json()["detail"]
 
 
-async def test_states_of_a_zone_name_no_other_nodes(api: OperationsWorld) -> None:
+async def test_nodes_are_named_to_those_who_see_all_zones(api: OperationsWorld) -> None:
     async with by(api.world, "anna"):
         refused = await api.get("/zones/orders/recovery/states", 404, node="nowhere")
         assert refused["detail"] == "there is no node nowhere"
+    async with by(api.world, "root", ONE_ZONE):
+        refused = (await api.http.put("/nodes/nowhere/drain", json={"by": "root"})).json()
+        assert (refused["name"], refused["detail"]) == ("NODE_NOT_FOUND", "there is no node nowhere")
+    refused = (await api.http.put("/nodes/nowhere/drain", json={"by": "root"})).json()
+    assert refused["detail"] == "there is no node nowhere; known nodes: n1, n2, n3"
 
 
 async def test_a_narrower_token_reads_no_statement_of_a_wider_one(api: OperationsWorld) -> None:

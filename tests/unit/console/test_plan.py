@@ -124,7 +124,7 @@ async def test_evening_out_takes_nodes_that_a_timer_holds_back(tmp_path: Path) -
     [
         (PlanGoal(Wish.REPLICAS, "nowhere", 3), "zone nowhere does not exist"),
         (PlanGoal(Wish.REPLICAS, "A", 0), "REPLICAS"),
-        (PlanGoal(Wish.OUT, nodes=("n9",)), "there is no node n9; there is n1, n2"),
+        (PlanGoal(Wish.OUT, nodes=("n9",)), "there is no node n9; known nodes: n1, n2"),
         (PlanGoal(Wish.OUT, nodes=("n1", "n2", "n3", "n4", "n5")), "would have no data node"),
         (PlanGoal(Wish.IN, nodes=("n1",)), "node n1 is not leaving; nodes that are: none"),
     ],

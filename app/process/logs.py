@@ -163,11 +163,15 @@ class LogLevelKeeper:
             message = f"{CHANGES_MAX} modules have a changed level already: reset one of them"
             raise RefusedError(ErrorKind.INVALID_REQUEST, message)
         key = self._keyspace.log_level(module)
-        lease = await self._metastore.grant_lease(max(1, (change.until_ms - change.since_ms) // 1_000))
+        lease = 0
 
         async def decide() -> tuple[None, Txn | None]:
+            nonlocal lease
             item = await self._metastore.get(key)
             readable(item, LogLevel.decode)
+            # Not before: a record that cannot be read leaves none behind.
+            lasts_s = max(1, (change.until_ms - change.since_ms) // 1_000)
+            lease = lease or await self._metastore.grant_lease(lasts_s)
             return None, Txn((as_read(key, item),), (Put(key, change.encode(), lease),))
 
         await commit_decided(self._metastore, decide)

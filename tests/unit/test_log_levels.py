@@ -16,6 +16,7 @@ from catalog.core.errors import RefusedError
 from rebalance.core.keyspace.keys import Keyspace
 from rebalance.core.keyspace.txn import Delete, Put, Txn
 from rebalance.metastore.mirror import KeyspaceMirror
+from rebalance.ports.metastore import Snapshot
 from simulator.control.memory_metastore import MemoryMetastore
 from tests.unit.operations_world import operations_world
 
@@ -114,6 +115,23 @@ async def test_what_cannot_be_read_changes_nothing_and_is_not_overwritten() -> N
             await keeper.change("rebalance.nodes", change())
         await store.commit(Txn((), (Delete(key),)))
         await levels.become({"app": LineLevel.ERROR})
+
+
+class Overwritten(MemoryMetastore):
+    """Another build writes the key of a level right after all were read."""
+
+    async def range(self, prefix: str) -> Snapshot:
+        before = await super().range(prefix)
+        await self.commit(Txn((), (Put(KEYSPACE.log_level("app"), b'{"v":2}'),)))
+        return before
+
+
+async def test_a_change_that_cannot_be_made_asks_for_no_lease() -> None:
+    store = Overwritten()
+    before = await store.grant_lease(1)
+    with pytest.raises(RecordNotReadableError):
+        await LogLevelKeeper(store, KEYSPACE).change("app", change())
+    assert await store.grant_lease(1) == before + 1
 
 
 async def test_too_many_changes_are_refused() -> None:

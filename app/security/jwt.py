@@ -71,7 +71,7 @@ class JwtIssuer:
             )
         url = urlsplit(self.keys_url)
         is_near = url.scheme == "http" and url.hostname in LOOPBACK_HOSTS
-        if url.scheme != "https" and not is_near:
+        if not is_near and (url.scheme != "https" or not url.hostname):
             raise ValueError(f"the keys of JWTs come from an https address, not from {self.keys_url!r}")
 
 

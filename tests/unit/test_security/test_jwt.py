@@ -264,6 +264,7 @@ async def test_claims_give_the_roles_that_the_settings_name(
         {"audience": ""},
         {"keys_url": "http://issuer.example/keys"},
         {"keys_url": "file:///etc/keys"},
+        {"keys_url": "https:///keys"},
     ],
     ids=str,
 )

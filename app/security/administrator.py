@@ -126,7 +126,7 @@ async def keep_local_token(catalog: AdministratorCatalog, file: Path, now_us: in
 
 def _kept(file: Path) -> str:
     try:
-        return file.read_text().strip()
+        return file.read_text(errors="replace").strip()
     except FileNotFoundError:
         return ""
 

@@ -90,6 +90,18 @@ async def test_a_revoked_token_is_replaced(catalog: CatalogExecutor, tmp_path: P
     assert file.read_text() != first
 
 
+async def test_a_file_that_is_no_text_holds_no_token(catalog: CatalogExecutor, tmp_path: Path) -> None:
+    """It is replaced as one whose token is not known; what administrators did with the user stays."""
+    file = tmp_path / "admin.token"
+    file.write_bytes(b"\xff\n")
+    assert await keep_local_token(catalog, file, NOW, UP) == ""
+    assert await catalog.token(digest_of(file.read_text().strip())) is not None
+    await catalog.run(administrator_commands((await catalog.snapshot()).grants, "anna"), ())
+    await catalog.run([AlterUser(Name("admin"), is_active=False)], ())
+    file.write_bytes(b"\xff\n")
+    assert "cannot log in" in await keep_local_token(catalog, file, NOW, UP)
+
+
 async def administrators(catalog: CatalogExecutor) -> list[str]:
     return [one.name for one in (await catalog.snapshot()).grants.administrators()]
 

@@ -63,7 +63,7 @@ log = structlog.get_logger(__name__)
 
 LOOK_S = 1.0
 LOOK_PARTITION_S = 0.001
-"""A zone is looked at again after ``LOOK_S`` and so long for each of its partitions."""
+"""A zone is looked at again after ``look_s`` and so long for each of its partitions."""
 RETRY = Backoff(1.0, 30.0)
 PARTITIONS_PER_SLICE = 500
 STOPPED = (OperationState.CANCELLED, OperationState.FAILED)
@@ -109,6 +109,7 @@ class OperationKeeper:
     owners: Owners = lambda zone_id, partition: None
     measures: Measures = NO_MEASURES
     drained: Callable[[], Collection[str]] = tuple
+    look_s: float = LOOK_S
 
     def __post_init__(self) -> None:
         self._reader = ZoneReader(self.metastore, self.keyspace)
@@ -164,7 +165,7 @@ class OperationKeeper:
             if await self.look(item) == operation:
                 self._still[key] = seen
         self._unreadable.goes_on(key)
-        return LOOK_S + LOOK_PARTITION_S * operation.tally.total
+        return self.look_s + LOOK_PARTITION_S * operation.tally.total
 
     def _note_failure(self, key: str, error: Exception, delay_s: float) -> None:
         if isinstance(error, RecordNotReadableError):

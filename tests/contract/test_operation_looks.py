@@ -8,7 +8,6 @@ import pytest
 
 from catalog.core.errors import ErrorKind, RefusedError
 from catalog.core.zone import Node
-from rebalance.controllers import operation_keeper
 from rebalance.controllers.clock import WallClock
 from rebalance.controllers.operation_keeper import OperationKeeper
 from rebalance.core.admission.move_admission import Limits
@@ -43,16 +42,13 @@ class CountingMetastore:
         return await self.store.range(prefix)
 
 
-async def test_a_zone_in_which_nothing_happens_is_not_read(
-    world: OperationsWorld, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_zone_in_which_nothing_happens_is_not_read(world: OperationsWorld) -> None:
     """An operation may wait for days; what then changes is seen: a member's record, a limit, a cancel."""
-    monkeypatch.setattr(operation_keeper, "LOOK_S", 0.02)
     limits = Limits()
     async with world.controllers() as controllers:
         operation = await world.begin(controllers)
         counting = CountingMetastore(world.store)
-        keeper = OperationKeeper(counting, world.keyspace, WallClock(), lambda: limits)
+        keeper = OperationKeeper(counting, world.keyspace, WallClock(), lambda: limits, look_s=0.02)
         tasks = [asyncio.create_task(keeper.mirror.run()), asyncio.create_task(keeper.run())]
 
         async def quiet() -> None:

@@ -70,7 +70,8 @@ class ExchangeWorker:
     """``self.queue`` and ``self.running`` may be looked at, not changed. ``cluster``: as of the event before
     the node's own join; ``affinity``: the ideal lists as this node has them; where the coordinator's are other
     ones these are fetched (PME-036). With ``results`` the outcome of an exchange is committed before anybody is
-    told; ``gone``: servers that went after the last result, in order."""
+    told; ``gone``: servers that went after the last result, in order; ``maps``: the rules by which states are
+    taken."""
 
     def __init__(
         self,
@@ -80,11 +81,12 @@ class ExchangeWorker:
         affinity: AffinityFunction,
         results: ResultState | None = None,
         gone: Sequence[GoneServer] = (),
+        maps: type[HeldMaps] = HeldMaps,
     ) -> None:
         self.name = name
         self.order = order
         self.cluster = cluster
-        self.held = HeldMaps(cluster.version, results=results)
+        self.held = maps(cluster.version, results=results)
         self.queue: deque[tuple[DiscoveryEvent, Cluster]] = deque()
         self.running: RunningExchange | None = None
         self.begins_after = cluster.version

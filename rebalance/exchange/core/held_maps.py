@@ -95,14 +95,15 @@ class HeldMaps:
         zones: Collection[ZoneId] = (),
     ) -> HeldMaps:
         """``zones``: of the cluster, deactivated ones too."""
-        return HeldMaps(
-            message.version,
-            message.basis or message.version,
-            message.maps,
-            affinities,
-            message.lost,
-            message.rebalanced,
-            self.results and self.results.after_message(message.version, message.outcomes, zones),
+        return replace(
+            self,
+            version=message.version,
+            basis=message.basis or message.version,
+            maps=message.maps,
+            affinities=affinities,
+            lost=message.lost,
+            rebalanced=message.rebalanced,
+            results=self.results and self.results.after_message(message.version, message.outcomes, zones),
         )
 
     def can_lose(self, node: str) -> bool:

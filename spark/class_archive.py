@@ -4,7 +4,7 @@ Most of a start goes into some 15,000 classes that are the same each time. ``pyt
 which the set-up runs, starts Spark once, and its JVM writes them at its end, parsed and checked, to one file of
 150 MB below the user's cache directory (XDG_CACHE_HOME or ``~/.cache``); every later JVM maps that file. One
 that finds it unfit (another build, other jars) starts without it; one that knows no archives ignores the
-options.
+options. A file that was cut off ends the JVM: it is removed then, and the next start does without.
 """
 
 from __future__ import annotations
@@ -38,6 +38,11 @@ def archive_options(java: JavaRuntime) -> tuple[str, ...]:
     return (*_QUIET, f"-XX:SharedArchiveFile={archive}") if archive.exists() else ()
 
 
+def drop_archive(java: JavaRuntime) -> None:
+    """Remove the archive: a JVM that mapped it has not started."""
+    archive_path(java).unlink(missing_ok=True)
+
+
 def write_archive(archive: Path) -> None:
     """Start Spark for one small job and have its JVM write the archive at its end.
 
@@ -53,7 +58,8 @@ def write_archive(archive: Path) -> None:
         SparkCluster(session).warm_up()
         session.stop()
         jvm.communicate()
-    if not unfinished.exists():
+    if jvm.returncode != 0 or not unfinished.exists():
+        unfinished.unlink(missing_ok=True)
         raise SessionError(f"Spark's JVM wrote no archive of its classes (exit code {jvm.returncode})")
     unfinished.replace(archive)
 

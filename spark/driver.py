@@ -20,7 +20,7 @@ from pathlib import Path
 
 from rebalance.hosting.heartbeat import dump_on_signal
 from spark.board import Board, DriverState, JobExitCode
-from spark.class_archive import archive_options
+from spark.class_archive import archive_options, drop_archive
 from spark.cluster_network import SparkNetwork
 from spark.errors import SessionError
 from spark.java import find_java
@@ -42,7 +42,11 @@ def main(arguments: Sequence[str]) -> int:
     try:
         java = find_java()
         config = SessionConfig(options.master, options.scratch, options.memory, network, archive_options(java))
-        jvm = launch_jvm(config)
+        try:
+            jvm = launch_jvm(config)
+        except SessionError:
+            drop_archive(java)
+            raise
         board.post(DriverState.STARTING, f"Spark connects to {config.master}")
         cluster = SparkCluster(open_session(config))
         board.post(

@@ -153,7 +153,8 @@ def _submit_options(config: SessionConfig) -> list[str]:
 
 
 def _java_options(config: SessionConfig) -> str:
-    options = (*JVM_OPTIONS, *config.options, f"-Djava.io.tmpdir={config.scratch}")
+    scratch = (f"-Djava.io.tmpdir={config.scratch}", f"-XX:ErrorFile={config.scratch}/jvm-error-%p.log")
+    options = (*JVM_OPTIONS, *config.options, *scratch)
     return " ".join(f'"{option}"' for option in options)
 
 

@@ -80,6 +80,11 @@ def test_a_start_maps_the_archive_that_the_set_up_wrote(tmp_path: Path) -> None:
         assert list(cache.rglob("*")) == [archive.parent, archive]
     with _ready_jvm(tmp_path / "work", cache) as jvm:
         assert str(archive) in {area.path for area in jvm.memory_maps()}
+    archive.chmod(0o600)
+    with archive.open("r+b") as file:
+        file.truncate(5_000_000)
+    with _ready_jvm(tmp_path / "again", cache):
+        assert not archive.exists()
 
 
 @pytest.mark.thorough("test_a_start_maps_the_archive_that_the_set_up_wrote: the JVM checks the file")

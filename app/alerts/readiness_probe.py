@@ -51,7 +51,7 @@ class ReadinessProbe:
     upgrade: Callable[[], list[str]] = list
 
     async def report(self) -> dict[str, Any]:
-        """The body of ``/readyz``, as ``app.api.models.Readiness`` describes it."""
+        """The body of ``/readyz``, as ``app.contract.health.Readiness`` describes it."""
         facts, recovered = await asyncio.gather(self.reader.facts(TIME_LIMIT_S, SEEN_S), self._recovered())
         agreement, is_heard, is_loaded = self._agreement(), facts.metastore == OK, self.reader.mirror.is_loaded
         metastore = facts.metastore

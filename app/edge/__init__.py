@@ -1,2 +1,3 @@
 """The HTTP edge: which requests come in at all, how large and how slow they may be, and the headers of all
-answers. ``rules`` and ``trust`` decide and are pure; ``middleware`` and ``http_protocol`` act."""
+answers. ``request_rules`` and ``trust`` decide and are pure; ``middleware``, ``protocols`` and
+``uvicorn_server`` act."""

@@ -17,7 +17,6 @@ import pytest
 from app.requests.context import acting
 from app.sql.query.sandbox_pool import QueryLimits, SandboxPool
 from app.sql.statements.results import BIGINT, BOOLEAN, DOUBLE, INTEGER, VARCHAR, ResultSet, ResultType
-from app.sql.views.metadata import registry_with_metadata
 from catalog.core.audit import Actor
 from catalog.core.errors import ErrorKind, RefusedError
 from catalog.core.messages import Position
@@ -281,15 +280,6 @@ async def positions(pool: SandboxPool, wanted: tuple[int, ...]) -> None:
 
 async def cheap(pool: SandboxPool, sql: str) -> ResultSet:
     return await pool.run(PreparedQuery(sql, frozenset(), {}), nothing, is_cheap=True)
-
-
-def test_what_lists_zones_or_tables_is_not_cheap() -> None:
-    short = {view.relation for view in registry_with_metadata() if view.is_short}
-    assert short >= {"SYSTEM.ALERTS", "INFORMATION_SCHEMA.SCHEMATA", "JDBC.TYPES", "METADATA.TABLE_COMMENTS"}
-    of_tables = {
-        f"{schema}.{name}" for schema in ("INFORMATION_SCHEMA", "JDBC") for name in ("TABLES", "COLUMNS")
-    }
-    assert short.isdisjoint({"SYSTEM.ZONES", "SYSTEM.TABLES", *of_tables})
 
 
 async def test_a_cheap_query_passes_endless_ones() -> None:

@@ -17,14 +17,7 @@ from sqlglot import exp
 
 from app.sql.statements.results import BIGINT, BOOLEAN, VARCHAR, AnswerColumn, ResultType, SessionContext
 from app.sql.views.system_views import SYSTEM_VIEWS
-from app.sql.views.view_registry import (
-    OF_TABLES,
-    TABLES_SCHEMA,
-    SystemView,
-    ViewRegistry,
-    check_place,
-    required_schema,
-)
+from app.sql.views.view_registry import TABLES_SCHEMA, SystemView, ViewRegistry, check_place, required_schema
 from app.sql.views.view_snapshot import SystemSnapshot
 from catalog.core.table import Table
 
@@ -59,6 +52,11 @@ _JDBC_TYPES: dict[str, tuple[int, int | None]] = {
     "array": (2003, None),
 }
 _TYPE_PARTS = re.compile(r"(\w+)(\([^)]*\))?(.*)")
+_OF_TABLES = (
+    *("information_schema.tables", "information_schema.columns"),
+    *("system.jdbc.tables", "system.jdbc.columns"),
+)
+"""Relations that list the tables of the catalog as well."""
 _QUOTED = frozenset({"varchar", "date", "time", "timestamp"})
 _NUMBERS = frozenset({"bigint", "integer", "smallint", "tinyint", "real", "double", "decimal"})
 
@@ -91,7 +89,7 @@ def _view(qualified_name: str, columns: Columns, rows: Rows) -> SystemView:
         made = {**_information_schema(of_catalog, ()), **_jdbc(of_catalog, ())}
         return [*rows, *made[qualified_name][1]]
 
-    return SystemView(name, upper, with_tables if name in OF_TABLES else lambda _: rows, schema)
+    return SystemView(name, upper, with_tables if qualified_name in _OF_TABLES else lambda _: rows, schema)
 
 
 def _of_catalog(table: Table) -> SystemView:

@@ -40,8 +40,6 @@ SQL_QUERIES = "SQL_QUERIES"
 ALERTS = "ALERTS"
 EXCHANGES = "EXCHANGES"
 STORE_COPIES = "STORE_COPIES"
-OF_TABLES = ("TABLES", "COLUMNS")
-"""Views for drivers that list the tables of the catalog as well, in whichever schema."""
 ZONE_ID = "ZONE_ID"
 """The column by which rows are told apart that a caller may see."""
 
@@ -76,10 +74,8 @@ class SystemView:
 
     @property
     def is_short(self) -> bool:
-        """True if it has few rows however many zones and tables there are: about the views, the queries or the
-        alerts."""
-        short = (SQL_QUERIES, ALERTS, "SNAPSHOT")
-        return self.name in short if self.schema == SCHEMA else self.name not in OF_TABLES
+        """True if it has few rows however many zones there are: about the views, the queries or the alerts."""
+        return self.schema != SCHEMA or self.name in (SQL_QUERIES, ALERTS, "SNAPSHOT")
 
 
 def view_of(name: str, row: type, facts: Callable[[SystemSnapshot], Iterable[Facts]]) -> SystemView:

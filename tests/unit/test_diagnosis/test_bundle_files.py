@@ -43,8 +43,12 @@ def test_a_secret_in_a_file_that_a_running_process_names_is_known(tmp_path: Path
     (tmp_path / "password").write_text("canary-relative\n")
     (tmp_path / "secret").write_text("canary-absolute\n")
     named = {"ZONEKEEPER_CATALOG_PASSWORD_FILE": "password", "OTHER_SECRET_FILE": str(tmp_path / "secret")}
-    command = ["sleep", "600"]
-    with subprocess.Popen(command, cwd=tmp_path, env=environment(SYSTEM, named)) as process:
+    pipe = subprocess.PIPE
+    command, env = ["sh", "-c", "echo up; read line"], environment(SYSTEM, named)
+    with subprocess.Popen(command, cwd=tmp_path, env=env, stdin=pipe, stdout=pipe) as process:
+        # Until it runs it shows no environment.
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"up\n"
         found = known_secrets(ExaminedInstallation(pids={"server": process.pid}), {})
         process.kill()
     assert found == {"canary-relative", "canary-absolute"}

@@ -41,7 +41,7 @@ def put(endpoint: str, key: str, value: bytes) -> None:
 
 
 def put_as(up: Up, key: str, value: str) -> None:
-    """With the certificates that its processes show."""
+    """Put a value into the installation's etcd with the certificates that its processes show."""
     tls = LocalAuthority.of_machines(up.directory).files
     assert tls is not None
     files = ["--cacert", str(tls.ca), "--cert", str(tls.certificate), "--key", str(tls.key)]
@@ -140,8 +140,8 @@ def test_a_node_of_a_build_without_levels_is_named_and_given_nothing(
 def test_an_installation_of_before_stays_at_its_level_until_it_is_finalised(
     own_etcd: EtcdServer, keyspace: Keyspace, tmp_path: Path
 ) -> None:
-    """As a catalog of 0.2.0 is, which its own builds may write. An older node hinders, by name, until it is
-    gone and forgotten; then the level is in force, once, in both stores."""
+    """Keep a catalog that 0.2.0's builds may write at its level until the upgrade is finalised. An older node
+    hinders that, by name, until it is gone and forgotten; then the level is in force, once, in both stores."""
     file = tmp_path / "catalog.sqlite"
     migrate(f"sqlite:///{file}")
     with sqlite3.connect(file) as catalog:

@@ -138,7 +138,7 @@ def full(load: Load, clients: Clients) -> Iterator[tuple[list[str], list[str], l
 
 
 def refusals(server: SecureServer) -> Iterator[httpx.Response]:
-    """Of a statement in each way, from an address that has none yet."""
+    """Answers to a statement sent in each way, from an address that has no statement running yet."""
     with client_from(server, OTHER_ADDRESS, ADMIN) as client:
         yield client.post(STATEMENTS, json={"sql": "SELECT 1"})
         yield client.post(STATEMENTS, json={"sql": "CREATE ZONE refused", "wait_timeout": 0})
@@ -149,7 +149,7 @@ def refusals(server: SecureServer) -> Iterator[httpx.Response]:
 
 
 def driver_answer(server: SecureServer) -> list[list[Any]]:
-    """Of a driver that tries again what is refused with 503."""
+    """Rows that a driver gets which retries requests refused with 503."""
     with trino.dbapi.connect(
         host="127.0.0.1",
         port=server.https_port,

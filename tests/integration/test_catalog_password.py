@@ -22,7 +22,7 @@ PATIENCE_S = 60.0
 
 
 class Database:
-    """Of one role, which logs in with a password."""
+    """Database of one role, which logs in with a password."""
 
     def __init__(self, server_url: str, role: str) -> None:
         self.role = role
@@ -55,7 +55,7 @@ class Database:
 
 @pytest.fixture
 def database() -> Iterator[Database]:
-    """On a server of its own, whose rules nobody else writes."""
+    """Database on a server of its own, whose rules no other test writes."""
     with postgres() as url:
         made = Database(url, "keeper")
         deadline = time.monotonic() + PATIENCE_S
@@ -88,7 +88,8 @@ def server(
 def test_a_changed_password_is_used_without_a_restart(
     server: ApiServer, database: Database, password_file: Path
 ) -> None:
-    """As long as the file has the earlier one, the answer names the file."""
+    """Use a changed password without a restart; while the file has the earlier one, the answer names the
+    file."""
     with httpx.Client(base_url=server.url, trust_env=False, timeout=60) as client:
 
         def run(sql: str) -> httpx.Response:

@@ -1,4 +1,4 @@
-"""A controller of its own registers, is listed and answers whoever shows the scrapers' token."""
+"""A controller of its own registers, is listed and answers requests that carry the scrapers' token."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a member's copy is said to have, against what etcd itself says when it serves."""
+"""Positions that members' copies report, compared with what etcd itself says when it serves."""
 
 from __future__ import annotations
 
@@ -154,7 +154,7 @@ def test_what_is_no_store_says_so(tmp_path: Path) -> None:
 
 
 async def test_a_damaged_store_leaves_the_revision_unknown(hosts: Hosts) -> None:
-    """It is told as unknown, never as less than it is."""
+    """Report the revision of a damaged store as unknown, never as less than it is."""
     hosts.open("a")
     await hosts.found(P0, "a")
     await hosts.hosts["a"].stop(P0, destroy=False)

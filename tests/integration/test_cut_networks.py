@@ -64,7 +64,7 @@ def datagrams(networks: CutNetworks, site: str) -> socket.socket:
 
 
 def test_a_link_is_cut_in_one_direction(networks: CutNetworks) -> None:
-    """What is sent against the cut is lost, without a word; the other direction and other sites go on."""
+    """Lose silently what is sent against the cut; the other direction and other sites go on."""
     with closing(datagrams(networks, "a")) as a, closing(datagrams(networks, "b")) as b:
         address_a, address_b = ((networks.address(site), PORT) for site in ("a", "b"))
         networks.cut("a", "b", one_way=True)
@@ -86,7 +86,7 @@ def test_a_link_is_cut_in_one_direction(networks: CutNetworks) -> None:
 
 
 def test_a_connection_hangs_while_its_link_is_cut(networks: CutNetworks) -> None:
-    """Both ways; it is not closed, and goes on afterwards."""
+    """Hold a connection up while its link is cut both ways: it is not closed, and goes on afterwards."""
     with closing(listener(networks, "b")) as server, closing(networks.socket("a")) as client:
         client.connect((networks.address("b"), PORT))
         accepted, _ = server.accept()
@@ -124,7 +124,8 @@ def transfer_s(networks: CutNetworks, source: str, destination: str, size: int) 
 
 @pytest.mark.parametrize("destination", ["", "b"], ids=["cable", "pair"])
 def test_a_slow_link_passes_its_rate_and_no_more(networks: CutNetworks, destination: str) -> None:
-    """As a cable of one site or as a link of one pair; of a pair, one direction and other sites stay fast."""
+    """Limit the rate of a site's cable or of one pair's link; of a pair, one direction and other sites stay
+    fast."""
     networks.slow("a", destination, rate=4 * MB, one_way=bool(destination))
     slow_s = transfer_s(networks, "a", "b", 8 * MB)
     fast_s = transfer_s(networks, "b", HERE, 8 * MB)

@@ -77,7 +77,8 @@ async def test_a_damaged_copy_is_made_anew_once(cluster: NodeCluster) -> None:
 
 
 async def test_a_copy_whose_data_is_gone_is_made_anew(cluster: NodeCluster) -> None:
-    """Its log on one node, then all of its directory on another; the group takes writes all the time."""
+    """Remove a copy's log on one node, then all of its directory on another; the group takes writes all the
+    time."""
     await founded(cluster, "n1", "n2", "n3")
     async with writing(cluster, P0) as writer:
         for name, lost in (("n2", "members/*/data"), ("n3", "members")):

@@ -134,8 +134,8 @@ async def test_a_damage_that_a_server_finds_while_it_leaves_is_noted(
 async def test_a_store_with_the_only_copy_in_sync_stays_where_it_is(
     tmp_path: Path, etcd_server: Etcd, metastore: EtcdMetastore, keyspace: Keyspace
 ) -> None:
-    """Its server says why, once, and waits. Somebody moves the file away: the partition is lost, others are
-    filled."""
+    """Leave a damaged store in its place when it has the only copy in sync: its server says why, once, and
+    waits. When an operator moves the file away, the partition is lost and the others are filled."""
 
     async def cause() -> str:
         item = await metastore.get(keyspace.process("n1 store"))
@@ -176,8 +176,8 @@ async def test_a_store_with_the_only_copy_in_sync_stays_where_it_is(
 async def test_a_server_that_left_in_order_and_is_back_without_its_store_has_lost_what_only_it_had(
     tmp_path: Path, etcd_server: Etcd, metastore: EtcdMetastore, keyspace: Keyspace
 ) -> None:
-    """At once, as nobody else can bring it. Its store brings it back without a reset; a reset goes on without
-    it."""
+    """Report a partition as lost at once when its only server in sync is back without its store, as no other
+    server can bring the data. The store brings it back without a reset; a reset goes on without it."""
 
     async def is_lost(lost: bool) -> None:
         async def is_so() -> bool:

@@ -65,7 +65,8 @@ def forms(secret: str) -> set[str]:
 
 @pytest.fixture(scope="module")
 def up(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Up]:
-    """With secrets wherever one can be: in its environment, in statements, in the catalog and in logs."""
+    """Installation with secrets in each place that may hold one: its environment, statements, the catalog and
+    logs."""
     quiet = without_spark(tmp_path_factory.mktemp("quiet"))
     with starting() as run:
         whole = run("--nodes", "1", environment={**quiet, "PGPASSWORD": CANARIES["env"]}).served()
@@ -84,7 +85,7 @@ def up(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Up]:
 
 @pytest.fixture(scope="module")
 def secrets(up: Up) -> set[str]:
-    """All that nobody may find."""
+    """All secrets of the installation, none of which may stand in the archive."""
     token = up.ctl("token", "create", "--days", "1").stdout.strip()
     assert token.startswith("zkt_"), token
     key = (up.directory / "tls" / "api" / "key.pem").read_text()
@@ -110,7 +111,7 @@ def secrets(up: Up) -> set[str]:
 
 @pytest.fixture
 def settings(tmp_path: Path) -> dict[str, str]:
-    """Of the command, with secrets in them."""
+    """Settings of the command, with secrets in them."""
     (tmp_path / "password").write_text(CANARIES["file"] + "\n")
     return {
         "ZONEKEEPER_PASSWORD": CANARIES["env"],

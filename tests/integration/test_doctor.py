@@ -41,7 +41,7 @@ STORES = ("alarms of etcd", "leases of nodes", "schema of the catalog")
 
 
 class Findings:
-    """What one run of the doctor reported."""
+    """Results that one run of the doctor reported."""
 
     def __init__(self, done: subprocess.CompletedProcess[str]) -> None:
         assert done.stdout, done.stderr
@@ -108,7 +108,7 @@ def standing_still(pid: int) -> Iterator[None]:
 
 
 def files_of(directory: Path) -> dict[str, tuple[int, int, str]]:
-    """By path the mode, the time of the last change and a digest; directories, too."""
+    """Mode, time of the last change and digest of each file and directory, by path."""
     found = {}
     for path in (directory, *directory.rglob("*")):
         status = path.lstat()
@@ -158,7 +158,8 @@ def test_a_server_that_stands_still_is_named_and_not_waited_for(up: Up) -> None:
 @pytest.mark.thorough("what stands still is named above, and each check is in unit/test_diagnosis")
 @pytest.mark.slow("an installation is killed, started again and stopped")
 def test_what_was_killed_is_named_and_nothing_is_changed(start: Callable[[], Up], up: Up) -> None:
-    """The catalog's log is left behind, which whoever opens the database for writing removes."""
+    """Name what was killed and change nothing: the catalog's log stays, though opening the database for writing
+    would remove it."""
     until(lambda: up.living() == 1, SERVED_WITHIN_S, up.printed)
     tree = up.tree()
     up.process.kill()
@@ -205,7 +206,7 @@ def test_a_full_etcd_has_an_alarm(tmp_path: Path) -> None:
 
 
 def fill(etcd: EtcdServer) -> None:
-    """Until it takes no more."""
+    """Fill etcd until it takes no more."""
     value = b64encode(os.urandom(200_000)).decode()
     for number in range(100):
         body = {"key": b64encode(str(number).encode()).decode(), "value": value}

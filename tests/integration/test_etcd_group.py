@@ -260,7 +260,8 @@ STOPS, LOOKS, LATER_S = 10, 30, 0.001
 
 
 async def test_a_member_may_be_stopped_while_it_is_looked_at(hosts: Hosts) -> None:
-    """Whatever it answered last: what is said of it is a life, and no error."""
+    """Read a member's status while it is being stopped: each answer is a life, and no error, whatever it was
+    before."""
     host = hosts.open("a")
     await hosts.found(P0, "a")
     for step in range(STOPS):
@@ -274,7 +275,8 @@ async def test_a_member_may_be_stopped_while_it_is_looked_at(hosts: Hosts) -> No
 
 
 async def test_the_last_voter_starts_again_alone(hosts: Hosts) -> None:
-    """Killed right after the other one left: it does not wait for somebody who will never come back."""
+    """Kill the last voter right after the other one left: it starts again alone and does not wait for the
+    removed one."""
     for name in ("a", "b"):
         hosts.open(name)
     await hosts.found(P0, "a", "b")

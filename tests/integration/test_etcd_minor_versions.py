@@ -1,4 +1,4 @@
-"""What ``docs/etcd-versions.md`` says of etcd itself: three members, between 3.4, 3.5 and 3.6."""
+"""Statements of ``docs/etcd-versions.md`` about etcd itself: three members, between 3.4, 3.5 and 3.6."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ TOO_OLD = "invalid downgrade; server version is lower than determined cluster ve
 
 @pytest.fixture
 def cluster(tmp_path: Path) -> Iterator[EtcdCluster]:
-    """On 3.4, without a key."""
+    """Cluster on 3.4, without a key."""
     for minor in MINORS:
         program(minor)
     started = EtcdCluster(tmp_path, "--logger", "zap", "--log-outputs", "stderr", program=program("3.4"))
@@ -88,7 +88,7 @@ def wait_for_version(cluster: EtcdCluster, minor: str, what: str = "etcdcluster"
 
 
 def assert_ends(cluster: EtcdCluster, member: int, minor: str, text: str) -> None:
-    """With that program, by itself and with that in its log."""
+    """Check that the member ends by itself with that program, with an error code and that text in its log."""
     swap(cluster, member, minor)
     wait_for(f"the end of {minor}", lambda: cluster.ended(member) is not None)
     assert cluster.ended(member) != 0

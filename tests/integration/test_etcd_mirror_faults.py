@@ -95,7 +95,8 @@ async def _until(holds: Callable[[], object]) -> None:
 
 
 async def test_compacted_history_means_a_new_copy(rig: MirrorRig) -> None:
-    """What the mirror has already may be compacted; what it lacks may not."""
+    """Keep the copy when history that the mirror already has is compacted; make a new one when it lacks some of
+    it."""
     await rig.follow("a")
     first = await rig.caught_up("a")
     name = copy_name(rig)
@@ -118,7 +119,8 @@ async def test_compacted_history_means_a_new_copy(rig: MirrorRig) -> None:
 
 
 async def test_a_source_that_is_behind_does_no_harm(rig: MirrorRig, tmp_path: Path) -> None:
-    """It tells nothing, and the mirror stays where it is; another source goes on from there."""
+    """Follow a source that is behind: it sends nothing, and the mirror stays where it is; another source goes
+    on from there."""
     behind = RestoredStore(tmp_path / "behind")
     await behind.start(rig.url("a"))
     try:
@@ -230,7 +232,8 @@ async def test_a_revision_of_very_many_keys(rig: MirrorRig) -> None:
 
 
 async def test_a_store_that_went_on_by_itself_is_copied_again(rig: MirrorRig) -> None:
-    """As when the node stood still for longer than a lease: nothing of it is taken for the group's."""
+    """Copy again a store that took a write of its own, as when the node stood still for longer than a lease:
+    nothing of it is taken for the group's."""
     await rig.follow("a")
     await rig.put("a", b"d/k", b"1")
     reached = await rig.caught_up("a")
@@ -243,8 +246,9 @@ async def test_a_store_that_went_on_by_itself_is_copied_again(rig: MirrorRig) ->
 
 
 async def test_a_copy_of_no_use_stays_while_its_group_has_no_leader(tmp_path: Path) -> None:
-    """It may be the last one: it is not read, says what it has, and goes once there is another one to have. A
-    voter that answers without a majority is no reason."""
+    """Keep a useless copy while its group has no leader, as it may be the last one: it is not read, reports its
+    revision, and is removed once another one can be made. A voter that answers without a majority is no reason
+    to remove it."""
     rig = MirrorRig(tmp_path, "a", "b")
     try:
         await rig.hosts.found(P0, "a", "b")
@@ -277,7 +281,8 @@ async def test_a_copy_of_no_use_stays_while_its_group_has_no_leader(tmp_path: Pa
 
 
 async def test_a_first_copy_that_repeated_nothing_is_complete(tmp_path: Path) -> None:
-    """Nothing marks it: what it has was read from its file before anything could write to it."""
+    """Take a first copy without a mark as complete: its content was read from its file before anything could
+    write to it."""
     rig = MirrorRig(tmp_path, "a")
     try:
         await rig.hosts.found(P0, "a")

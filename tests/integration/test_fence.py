@@ -35,7 +35,7 @@ from tests.fixtures.puts import is_applied_once
 
 RENEWAL_S = LEASE_S / 3
 BUSY_S = 1.0
-"""What this test's own look at processes may add on a busy machine."""
+"""Seconds that this test's own polling of processes may add on a busy machine."""
 RETURN_S = 60.0
 SHARED = Keyspace("test-fence/")
 Whole = tuple[FencedNode, NodeCluster]
@@ -67,7 +67,8 @@ def shared_node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FencedNode
 
 @pytest.fixture
 async def whole(shared_node: FencedNode, tmp_path: Path) -> AsyncIterator[Whole]:
-    """On this machine and with its own settings, whatever the test before has left; its log begins here."""
+    """The shared node and its cluster, running on this machine with its own settings, whatever state the test
+    before has left; its log begins here."""
     if not shared_node.runs():
         shared_node.start_node()
     async with node_cluster(shared_node.endpoint, SHARED, tmp_path) as cluster:
@@ -111,8 +112,8 @@ LONG = pytest.param(60.0, marks=pytest.mark.soak, id="60s")
 
 @pytest.mark.parametrize("outage_s", [pytest.param(10.0, id="10s"), LONG])
 async def test_an_outage_of_the_metastore_stops_no_member(whole: Whole, outage_s: float) -> None:
-    """Its processes are gone and refuse connections: no lease can end. The same processes serve all the time,
-    and afterwards."""
+    """Stop the metastore's processes, so that they refuse connections: no lease can end. The same members serve
+    all the time, and afterwards."""
     node, cluster = whole
     before = {partition: node.member(partition) for partition in (STRONG, AVAILABLE)}
     assert None not in before.values()
@@ -151,8 +152,9 @@ def networks() -> Iterator[Sites]:
 
 
 async def test_a_cut_ends_the_members_that_may_be_replaced(keyspace, tmp_path, networks) -> None:
-    """Nobody answers and nobody refuses. Not before the fence is over, counted from the last renewal; clients
-    that reach the node get no answer afterwards. Once the link is whole both serve, with their data."""
+    """Cut the node off from a metastore that neither answers nor refuses: the replaceable member ends, not
+    before the fence is over, counted from the last renewal; the node's clients get no answer from it
+    afterwards. Once the link is whole both serve, with their data."""
     async with running(tmp_path, keyspace, networks) as (node, cluster):
         strong = node.member(STRONG)
         networks.cut(STORE, NODE)
@@ -169,8 +171,8 @@ async def test_a_cut_ends_the_members_that_may_be_replaced(keyspace, tmp_path, n
 
 
 async def test_a_stopped_agent_leaves_no_such_member_serving(whole: Whole) -> None:
-    """Its process alone is stopped; members are not its threads. It goes on where it was, and starts again what
-    was killed: no crash, no wait."""
+    """Stop the agent's process alone, whose members are no threads of it. It goes on where it was, and starts
+    the killed member again: no crash, no wait."""
     node, cluster = whole
     strong = node.member(STRONG)
     node.signal(signal.SIGSTOP)

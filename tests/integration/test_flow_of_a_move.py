@@ -106,7 +106,7 @@ async def test_a_pending_key_goes_down_to_the_group_and_nothing_calls_back_up(cl
 
 
 def test_a_call_back_up_would_be_seen() -> None:
-    """What the record says of a stack in which the host's file calls the agent's."""
+    """Record a stack in which the host's file calls the agent's, to show that a call upwards is seen."""
     flow = Flow()
     agent = compile("def seen(): pass", f"{ROOT}/rebalance/nodes/agent.py", "exec")
     host = compile("def told(seen): seen()", f"{ROOT}/rebalance/groups/change/etcd_change.py", "exec")

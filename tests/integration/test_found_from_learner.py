@@ -48,7 +48,7 @@ def is_readable(cluster: NodeCluster, name: str) -> bool:
 
 
 def copy_name(cluster: NodeCluster, name: str) -> str:
-    """Of the mirror's present copy: another one after each first copy."""
+    """Name of the mirror's present copy, which each first copy changes."""
     file = cluster.directory / name / "mirrors" / "7-0" / "reservation.json"
     return str(json.loads(file.read_text())["copy"])
 
@@ -63,7 +63,8 @@ async def founded(cluster: NodeCluster) -> None:
 
 
 async def complete_revisions(cluster: NodeCluster) -> dict[str, int]:
-    """What both learners say to have, once they hear nothing any more."""
+    """Complete revisions of both learners, by name, once both report one, which they do when their sources are
+    silent."""
 
     def told() -> dict[str, int]:
         records = {name: mirror(cluster, name) for name in LEARNERS}
@@ -141,7 +142,8 @@ async def test_a_learner_founds_the_group_and_the_other_one_goes_on(cluster: Nod
 
 
 async def check_bookkeeping(cluster: NodeCluster, name: str, generation: int) -> None:
-    """Nothing of a mirror is left in the store; each mark of a put has a lease, and each lease has marks."""
+    """Check that nothing of a mirror is left in the store, each mark of a put has a lease, and each lease has
+    marks."""
     endpoints = cluster.nodes[name].host.endpoints(P0)
     assert endpoints is not None
     channel = open_channel(endpoints.client_url)

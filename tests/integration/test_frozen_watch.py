@@ -21,8 +21,9 @@ PATIENCE_S = 30.0
 async def test_a_watch_that_has_long_been_silent_leaves_a_member_that_stands_still(
     tmp_path: Path, keyspace: Keyspace
 ) -> None:
-    """What is written at the others meanwhile arrives. A connection that a cut has left open at this end only
-    is the same to the process that watches."""
+    """Leave a member that stands still, with a watch that has long been silent: a key written at the other
+    members meanwhile arrives. To the watching process, a connection that a cut has left open at this end only
+    is the same."""
     cluster = EtcdCluster(tmp_path, "--grpc-keepalive-min-time=500ms")
     watching = EtcdMetastore(cluster.endpoints, ping_s=PING_S)
     writing = EtcdMetastore(cluster.endpoints[1:])

@@ -74,8 +74,8 @@ async def fill(cluster: NodeCluster, keys: int, most: int) -> int:
 
 
 async def test_a_store_full_of_history_tidies_up(cluster: NodeCluster) -> None:
-    """At its quota a group refuses puts at once, with a code of its own; what was acknowledged stays readable;
-    each node compacts and defragments its member, and puts are taken again without anybody's help."""
+    """Refuse puts at once at the group's quota, with a code of its own; what was acknowledged stays readable.
+    Each node compacts and defragments its member, and puts are taken again without any operator's help."""
     cluster.start("n1", "n2", "n3", tuning=replace(QUICK, quota_bytes=24 * MIB))
     await cluster.write_stable(P0, "n1", "n2", "n3")
     await cluster.until(lambda: cluster.settled(P0, "n1", "n2", "n3"))

@@ -57,7 +57,7 @@ def url_of(hosts: Hosts) -> str:
 
 
 async def found_anew(hosts: Hosts, generation: int) -> None:
-    """On the member's own data, as a recovery does; it keeps its address."""
+    """Found the group again on the member's own data, as a recovery does; it keeps its address."""
     async with asyncio.timeout(90):
         while True:
             try:
@@ -93,7 +93,7 @@ async def item(channel: Any, key: bytes) -> Any:
 
 
 async def refusal(call: Callable[[], Awaitable[object]]) -> GenerationRefusedError:
-    """What it ends with. On a slow machine one of its attempts may get no answer at all: then again."""
+    """Refusal that the call ends with; a call without any answer, as on a slow machine, is made again."""
     async with asyncio.timeout(120):
         while True:
             try:
@@ -106,7 +106,8 @@ async def refusal(call: Callable[[], Awaitable[object]]) -> GenerationRefusedErr
 
 
 async def check_refused(hosts: Hosts, expected: int, answered: int) -> None:
-    """Whoever expects ``expected`` writes and reads nothing, leaves no lease behind, and is told both."""
+    """Check that a client which expects ``expected`` writes and reads nothing, leaves no lease behind, and gets
+    both generations in the refusal."""
     async with store_of(hosts) as channel:
         leases = rpc.LeaseStub(channel)
         before = len((await leases.LeaseLeases(rpc.LeaseLeasesRequest())).leases)
@@ -191,7 +192,8 @@ async def test_a_full_store_acknowledges_no_mark_of_another_life(hosts: Hosts) -
 async def test_a_group_that_an_earlier_build_has_founded_gets_its_generation(
     hosts: Hosts, written: bytes | None
 ) -> None:
-    """Such a store has no generation, or that of an earlier reset: the leader's node writes it, once."""
+    """Write a missing generation, or one of an earlier reset, into a store that an earlier build founded: the
+    leader's node does so, once."""
     await hosts.found(P0, "a")
     await found_anew(hosts, LATER)
     async with store_of(hosts) as channel:
@@ -228,7 +230,8 @@ async def test_an_empty_group_has_its_generation_as_soon_as_it_has_its_name(host
 
 
 async def test_a_metastore_that_was_restored_from_before_a_reset_learns_of_it(cluster: NodeCluster) -> None:
-    """Its ``group`` key names the first life: puts are refused until the leader's node has brought it up."""
+    """Restore a ``group`` key that names the first life: puts are refused until the leader's node has brought
+    it up to date."""
     cluster.start("n1")
     await cluster.write_stable(P7, "n1")
     await cluster.until(lambda: cluster.settled(P7, "n1"))
@@ -279,7 +282,8 @@ class Stream:
         self.refused = 0
 
     async def run(self) -> None:
-        """Until it is cancelled."""
+        """Write keys one after another until cancelled, noting each acknowledged key under the generation it
+        named."""
         while True:
             key, named = f"key-{next(self._numbers):06d}", self._source.held.generation
             try:

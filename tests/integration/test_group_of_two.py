@@ -34,7 +34,7 @@ slower."""
 
 
 class HoldingHost(EtcdGroupHost):
-    """Its leader waits before it touches voters until it is ``released``; ``reached``: it waits."""
+    """Host whose leader waits before it touches voters until it is ``released``; ``reached``: it waits."""
 
     reached = released = False
 
@@ -62,7 +62,7 @@ def joiners(cluster: NodeCluster, tmp_path: Path):
 
 
 def shown(cluster: NodeCluster) -> PartitionView:
-    """As servers read it."""
+    """View of the partition, as servers read it."""
     keys = cluster.keyspace.partition(P0)
     stable, pending = (cluster.mirrors.partitions.value(each) for each in (keys.stable, keys.pending))
     assert stable is not None
@@ -110,7 +110,7 @@ async def begin(cluster: NodeCluster, joiners: Joiners) -> HoldingHost:
 
 
 async def is_reset(cluster: NodeCluster) -> None:
-    """By the old voter, which has all that was acknowledged."""
+    """Reset the partition to the old voter, which has all that was acknowledged."""
     await cluster.until(lambda: position(cluster, "n1") is not None)
     plan = plan_reset(shown(cluster), alive(cluster), TWO.peers)
     assert plan.survivor == "n1"
@@ -147,8 +147,8 @@ async def test_a_voter_killed_after_its_promotion_is_a_lost_majority(
 async def test_a_promotion_that_nobody_could_publish_is_a_lost_majority(
     cluster: NodeCluster, joiners: Joiners, own_etcd: EtcdServer
 ) -> None:
-    """M11, M12: the joiner is promoted and killed while the metastore is silent. Nobody leads when it is back,
-    so nobody can publish who votes: the old voter says that it has no leader."""
+    """M11, M12: promote the joiner and kill it while the metastore is silent. When that is back the group has
+    no leader, so no node can publish who votes: the old voter reports that it has no leader."""
     host = await begin(cluster, joiners)
     async with writing(cluster, P0) as writer:
         await cluster.until(lambda: len(writer.written) > 20)

@@ -1,4 +1,5 @@
-"""What a whole controller notices: silences, another leader of the metastore, its own lead, new limits."""
+"""Events that a whole controller notices: silences, another leader of the metastore, its own lead, new
+limits."""
 
 from __future__ import annotations
 
@@ -65,8 +66,9 @@ async def running(contact: Contact) -> AsyncIterator[None]:
 async def test_a_new_leader_of_the_metastore_and_a_silence_begin_again(
     own_etcd: EtcdServer, keyspace: Keyspace
 ) -> None:
-    """H1: all leases are renewed by a new leader, whoever misses no answer. A silence is as long as the clock
-    says, that of this process included. The wall clock tells only of the silence."""
+    """H1: begin counting again with a new leader of the metastore, which renews all leases, also for a process
+    that misses no answer. The steady clock measures a silence, that of this process included; the wall clock
+    only dates it."""
     store = EtcdMetastore([own_etcd.endpoint], CALL_S)
     wall, steady = StillClock(), StillClock()
     contact = Contact(store, keyspace, Clocks(wall, steady), HoldRule(400, 800))
@@ -163,7 +165,7 @@ async def test_who_leads_again_begins_again(etcd_server: Etcd, keyspace: Keyspac
 
 @pytest.mark.row("H2")
 async def test_a_shorter_time_counts_at_once(etcd_server: Etcd, keyspace: Keyspace) -> None:
-    """H2: nobody waits for the next round of everything."""
+    """H2: apply a shorter time at once, without waiting for the next round over all partitions."""
     async with controlled(etcd_server, keyspace, 60) as (world, steady, store):
         steady.set(12_000)
         await store.commit(Txn((), (Put(keyspace.limits, Limits(ha_reset_s=11).encode()),)))

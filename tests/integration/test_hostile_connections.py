@@ -1,5 +1,5 @@
-"""What one connection sends, whoever it is of: it keeps the event loop for a moment at most, a stranger's body
-is read by nobody, and sockets keep their places until they are let in."""
+"""Limits of one connection, of any caller: its bytes keep the event loop for a moment at most, a stranger's
+body is not read, and sockets keep their places until they are let in."""
 
 from __future__ import annotations
 
@@ -126,8 +126,8 @@ async def serving(
 
 
 async def attack(port: int, data: bytes) -> bytes:
-    """What is answered until the server has closed, or has said that it is done. Another thread sends: it costs
-    the watched one nothing but its reading."""
+    """Answer up to the end of the connection, or up to the server's sign that it is done. Another thread sends,
+    so the watched one spends nothing but its reading."""
     return await asyncio.to_thread(_attack, port, data)
 
 
@@ -159,7 +159,7 @@ BODIES = {"chunks of one byte": ONE_BYTE, "extensions of chunks": EXTENSIONS, "t
 @pytest.mark.parametrize("name", BODIES)
 @pytest.mark.parametrize("caller", [KNOWN, UNKNOWN])
 async def test_no_body_keeps_the_loop(name: str, caller: str) -> None:
-    """Of a stranger none is read; of others, what is no body is bounded."""
+    """Read no body of a stranger; bound a known caller's data that is no body."""
     gate = Gate()
     status, count = {KNOWN: (b"HTTP/1.1 400 ", 1), UNKNOWN: (b"HTTP/1.1 401 ", 8)}[caller]
     async with serving(gate) as port, watched() as watch:
@@ -187,7 +187,8 @@ async def test_chunks_that_are_no_attack_are_taken() -> None:
 
 
 async def test_pipelined_requests_are_answered_in_order() -> None:
-    """Whatever ends the body before them; and none behind a body that nobody has read."""
+    """Answer pipelined requests in order, with either end of the body before them; none after a body that was
+    not read."""
     gate = Gate()
     chunked = HEAD.format(KNOWN, CHUNKED).encode() + b"3\r\nabc\r\n0\r\n\r\n"
     whole = HEAD.format(KNOWN, "Content-Length: 4").encode() + b"four"
@@ -221,8 +222,8 @@ async def test_a_body_has_one_length(lines: str) -> None:
 
 
 async def test_strangers_wait_for_each_other_and_nobody_for_them() -> None:
-    """Whoever has logged in on a connection is answered while no time is left for others, whose bytes stay
-    unread; then these are answered, too."""
+    """Answer a connection that has logged in while no time is left for strangers, whose bytes stay unread; then
+    the strangers are answered, too."""
     now_s = 0.0
     strangers = StrangerShare(clock=lambda: now_s)
     known, unknown = (
@@ -305,7 +306,8 @@ async def status_of(streams: Streams) -> bytes:
 
 
 async def test_sockets_of_strangers_keep_their_places(caplog: pytest.LogCaptureFixture) -> None:
-    """Also while the other side takes no part in the end of its TLS connection; nothing is logged of it."""
+    """Keep the places of strangers' sockets, also while the other side takes no part in the end of its TLS
+    connection; nothing is logged about it."""
     gate, authority = Gate(), trustme.CA()
     server, client = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), ssl.create_default_context()
     authority.issue_cert("127.0.0.1").configure_cert(server)
@@ -334,7 +336,8 @@ async def test_a_socket_that_is_let_in_is_no_connection_of_its_address() -> None
 
 
 async def test_an_upgrade_that_is_none_ends() -> None:
-    """It has more headers than a WebSocket's may have: nobody answers it, and its place is free again."""
+    """End an upgrade with more headers than a WebSocket's may have: it gets no answer, and its place is free
+    again."""
     many = "\r\n".join(f"x-{number}: y" for number in range(300))
     async with serving(Gate()) as port, Upgrades(port) as upgraded:
         for _ in range(2 * PLACES):
@@ -364,7 +367,7 @@ async def test_no_frames_keep_the_loop(name: str) -> None:
 
 
 async def sent(writer: asyncio.StreamWriter, data: bytes) -> None:
-    """In parts, which cost this side little."""
+    """Send data in parts, which cost this side little."""
     with suppress(ConnectionError):
         for at in range(0, len(data), 32 << 10):
             writer.write(data[at : at + (32 << 10)])
@@ -372,7 +375,7 @@ async def sent(writer: asyncio.StreamWriter, data: bytes) -> None:
 
 
 async def test_frames_of_a_stranger_are_not_read() -> None:
-    """Those that come with the upgrade, before anybody knows whose they are."""
+    """Read no frames that come with the upgrade, before their sender is known."""
     gate = Gate()
     async with serving(gate) as port, watched() as watch:
         data = UPGRADE.format(UNKNOWN).encode() + frame(0x9) * 20_000

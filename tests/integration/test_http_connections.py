@@ -1,5 +1,4 @@
-"""How many connections one address may hold open at once, over HTTP and HTTPS, and how long a handshake may
-take."""
+"""Bounds on the connections of one address, over HTTP and HTTPS together, and on the time of a handshake."""
 
 from __future__ import annotations
 
@@ -33,7 +32,7 @@ AUTHORITY = trustme.CA()
 
 @dataclass(frozen=True)
 class Ports:
-    """Of one server; both count together."""
+    """Ports of one server, whose connections count together."""
 
     http: int
     https: int
@@ -89,7 +88,7 @@ async def is_answered(streams: Streams) -> bool:
 
 
 async def end_of(streams: Streams) -> None:
-    """Until the server has ended the connection, without an answer."""
+    """Wait until the server has ended the connection, without an answer."""
     with suppress(ConnectionError):
         async with asyncio.timeout(WAIT_S):
             assert b"HTTP" not in await streams[0].read()
@@ -118,7 +117,7 @@ async def test_an_address_has_so_many_connections_and_no_more(ports: Ports) -> N
 
 
 async def test_a_connection_without_a_request_is_idle_and_not_slow() -> None:
-    """After an answer the time of a header does not begin before the next one does."""
+    """Begin the time of a header with its first bytes, not with the end of the answer before."""
     async with serving(header_s=1.5) as ports:
         kept = await connect(ports.http)
         reader, writer = kept
@@ -147,7 +146,7 @@ async def test_both_ports_count_together(ports: Ports) -> None:
 
 
 async def test_a_connection_counts_before_its_handshake_is_done(ports: Ports) -> None:
-    """Whoever only connects to the port of HTTPS has used up the address's part."""
+    """Count connections that only reach the port of HTTPS: they use up the address's share."""
     silent = [await connect(ports.https) for _ in range(CONNECTIONS_MAX)]
     await end_of(await connect(ports.https))
     with pytest.raises((ConnectionError, ssl.SSLError)):
@@ -179,7 +178,7 @@ async def test_a_handshake_has_a_time() -> None:
 
 
 async def test_a_request_that_comes_with_the_end_of_its_handshake_is_answered(ports: Ports) -> None:
-    """In one segment with it, as TLS 1.3 lets clients send it."""
+    """Answer a request in the segment that ends the handshake, as TLS 1.3 lets clients send it."""
     context = ssl.create_default_context()
     AUTHORITY.configure_trust(context)
     received, sent = ssl.MemoryBIO(), ssl.MemoryBIO()

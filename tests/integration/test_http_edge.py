@@ -112,7 +112,7 @@ def answer_of(connection: socket.socket) -> bytes:
 
 
 def routes(client: httpx.Client) -> list[tuple[str, str]]:
-    """Those of the OpenAPI document, and those that are in none."""
+    """Methods and paths of the OpenAPI document, and further ones that it does not list."""
     paths = client.get("/openapi.json").raise_for_status().json()["paths"]
     known = [(method.upper(), path) for path, methods in paths.items() for method in methods]
     assert len(known) > 30
@@ -160,7 +160,8 @@ def test_every_route_refuses_other_origins_and_names(client: httpx.Client) -> No
 
 
 def test_what_changes_something_takes_no_form(client: httpx.Client) -> None:
-    """With the three media types of forms and with none, also where there is no body."""
+    """Refuse changes with the three media types of forms and with none, also without a body; nothing is
+    changed."""
     before = state(client)
     forms = ("text/plain", "application/x-www-form-urlencoded", "multipart/form-data; boundary=x", None)
     changing = [
@@ -384,7 +385,8 @@ def test_what_is_no_http_is_told(server: ApiServer) -> None:
 
 
 def answer_pings(console: ClientConnection) -> None:
-    """Those that have come: after some seconds without an answer the console itself gives the socket up."""
+    """Answer the pings that have come: after some seconds without an answer the console itself gives the socket
+    up."""
     with suppress(TimeoutError):
         while True:
             assert console.recv(0) == "2"
@@ -392,7 +394,8 @@ def answer_pings(console: ClientConnection) -> None:
 
 
 def test_sockets_and_long_answers_are_not_cut(server: ApiServer, client: httpx.Client) -> None:
-    """Both take longer than a header, a body and an idle connection may."""
+    """Leave a socket and a long answer open for longer than a header, a body and an idle connection may
+    take."""
     begun = time.monotonic()
     headers = {**USER, "X-Trino-Session": "wait=true"}
     with connect(server.url.replace("http", "ws") + SOCKET, origin=Origin(server.url)) as console:

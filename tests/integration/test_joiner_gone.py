@@ -32,7 +32,7 @@ CONVERGENCE_S = 120.0
 
 
 def is_at(cluster: NodeCluster, cell: Cell) -> bool:
-    """Whether the joiner is as far as it is let."""
+    """True if the joiner has reached the step of its cell, past which it is not let."""
     partition = partition_of(cell)
     record, configuration = cluster.record(partition, JOINER), cluster.configuration(partition)
     listed = configuration.members.get(JOINER) if configuration is not None else None
@@ -49,7 +49,7 @@ def is_at(cluster: NodeCluster, cell: Cell) -> bool:
 
 
 def is_converged(cluster: NodeCluster, cell: Cell) -> bool:
-    """No pending, planned or lock; published are stable's voters and nobody else."""
+    """True without pending, planned and lock, once the published members are exactly stable's voters."""
     partition = partition_of(cell)
     keys, configuration = cluster.keyspace.partition(partition), cluster.configuration(partition)
     left = [cluster.mirrors.partitions.get(key) for key in (keys.pending, keys.planned, keys.lock)]
@@ -64,7 +64,7 @@ def is_converged(cluster: NodeCluster, cell: Cell) -> bool:
 
 
 async def voters(cluster: NodeCluster, partition: PartitionId) -> frozenset[str]:
-    """As the group itself says, once nobody is elected in it; there is no learner."""
+    """Voters that the group itself lists, asked until it has a leader; there is no learner."""
     deadline = time.monotonic() + CONVERGENCE_S
     while True:
         try:

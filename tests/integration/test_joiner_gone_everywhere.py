@@ -39,8 +39,8 @@ LOOK_S = 0.1
 
 
 class Way(Enum):
-    """To an end. The operator's cancel, once it ends what has begun, is a fourth: its value here, what asks for
-    it in ``end``, and the founders in ``ends``."""
+    """Cause that ends the move. The operator's cancel, once it ends a move that has begun, is a fourth: add its
+    value here, its call in ``end``, and the founders in ``ends``."""
 
     LEAVES = "it leaves the data nodes"
     TIME_OUT = "the time-out"
@@ -66,8 +66,8 @@ class Cell:
 
     @property
     def ends(self) -> tuple[frozenset[str], ...]:
-        """What may be stable: in sync when it dies it may be promoted all the same, and then the move can end
-        where it was to."""
+        """Sets of voters that may be stable at the end: a joiner in sync when it dies may be promoted all the
+        same, and then the move can reach its target."""
         match self.way:
             case Way.LEAVES:
                 return (frozenset(STAYING),)
@@ -79,7 +79,7 @@ class Cell:
 
 
 def cells(stage: Stage) -> Iterator[Cell]:
-    """Without scale-down nobody leaves the data nodes."""
+    """Cells of one stage; without scale-down no node leaves the data nodes."""
     for strategy in Strategy:
         for scales_down in (True, False):
             for way in Way:
@@ -96,7 +96,7 @@ class Zones:
         self._intents: dict[PartitionId, ZoneIntent] = {}
 
     async def publish(self, partition: PartitionId, nodes_filter: str) -> None:
-        """As the outbox relay does."""
+        """Publish the zone's next intent, as the outbox relay does."""
         cell, zone_id = self.cells[partition], partition.zone_id
         zone = Zone(zone_id, f"Z{zone_id}", 1, 3, None, ("default",), strategy=cell.strategy)
         zone = replace(zone, auto_scale_down=cell.scale_down_s, nodes_filter=nodes_filter)
@@ -120,7 +120,8 @@ def is_at(cluster: NodeCluster, stops: Stops, gates: Path, partition: PartitionI
 
 
 def left(cluster: NodeCluster, partition: PartitionId, cell: Cell) -> str:
-    """What is not converged; empty: no pending, planned or lock; published are stable's voters, nobody else."""
+    """Description of what is not converged; empty: no pending, planned or lock, and the published members are
+    exactly stable's voters."""
     keys, configuration = cluster.keyspace.partition(partition), cluster.configuration(partition)
     names = (keys.pending, keys.planned, keys.lock)
     kept = [name.rpartition("/")[2] for name in names if cluster.mirrors.partitions.get(name) is not None]

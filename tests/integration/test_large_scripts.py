@@ -1,4 +1,5 @@
-"""Large scripts and a real server: refused before they are read whole, and nobody else waits for them."""
+"""Large scripts and a real server: refused before they are read whole, and other clients do not wait for
+them."""
 
 from __future__ import annotations
 
@@ -53,7 +54,7 @@ def test_the_largest_script_and_one_statement_more(server: ApiServer) -> None:
 @pytest.mark.parametrize("path", ["/api/v1/statements", "/api/v1/plan", "/v1/statement"])
 @pytest.mark.parametrize("header", ["content-length: 104857600", "transfer-encoding: chunked"])
 def test_a_body_is_refused_before_it_is_read_whole(server: ApiServer, path: str, header: str) -> None:
-    """It never ends: only a server that does not wait for the end answers."""
+    """Refuse a body that never ends: only a server that does not wait for the end answers."""
     with socket.create_connection(("127.0.0.1", server.port), timeout=120) as client:
         head = (
             f"POST {path} HTTP/1.1\r\nhost: 127.0.0.1\r\nx-trino-user: u\r\ncontent-type: application/json\r\n"

@@ -64,7 +64,8 @@ class Readers:
         return await self.router.read_at(P0, key, point, choice, limit_s)
 
     async def until_refused(self, point: ReadPoint, *told: str) -> None:
-        """Until a read that may not be answered says all of this: the last look may have come to no answer."""
+        """Read until a refusal contains all of these texts: the mirror's last look at its source may have come
+        to no answer."""
         async with asyncio.timeout(60):
             while True:
                 with pytest.raises(ReplicaBehindError) as behind:
@@ -74,12 +75,12 @@ class Readers:
 
 
 OF_THREE = pytest.mark.parametrize("readers", ["abc"], indirect=True, ids=["three voters"])
-"""For what followers could tell otherwise than the leader."""
+"""Three voters, for tests in which followers could report otherwise than the leader."""
 
 
 @pytest.fixture
 async def readers(tmp_path: Path, request: pytest.FixtureRequest) -> AsyncIterator[Readers]:
-    """With one voter, or those whose names are the parameter."""
+    """Readers of a group with one voter, or with the voters whose names are the parameter."""
     voters: str = getattr(request, "param", "a")
     rig = MirrorRig(tmp_path, *voters)
     leader = await rig.hosts.found(P0, *voters)
@@ -202,8 +203,8 @@ async def test_a_read_ends_with_its_time_limit_and_says_why(readers: Readers) ->
 
 @OF_THREE
 async def test_a_linearizable_read_sees_what_was_acknowledged(readers: Readers) -> None:
-    """At the learner, at once after each put, also for a key that is not there. The beats make a new copy
-    readable when nothing else is written."""
+    """Read at the learner, at once after each put, what was acknowledged, also for a key that is not there. The
+    beats make a new copy readable when nothing else is written."""
     led = {P0: readers.rig.url(readers.leader)}
     beating = asyncio.create_task(readers.beats.run(lambda: led))
     assert (await readers.read("k", NOW)).value is None
@@ -250,7 +251,7 @@ async def test_a_compacted_revision_is_refused_at_once(readers: Readers) -> None
 
 
 async def test_a_store_that_went_on_by_itself_is_not_safe_there(readers: Readers) -> None:
-    """What a mirror's store has beyond what it repeated is never read."""
+    """Refuse reads of what a mirror's store has beyond the revisions that it repeated."""
     await readers.router.put(P0, "k", b"true", "one")
     await readers.beat(2_000)
     last = await readers.rig.caught_up(readers.leader)
@@ -281,7 +282,8 @@ async def test_no_key_of_a_client_is_an_internal_one(readers: Readers) -> None:
 
 
 class OneZone:
-    """What the route needs besides the router: a zone of one partition, and a keyspace that was read."""
+    """Zones as the route needs them besides the router: one zone of one partition, and a keyspace that was
+    read."""
 
     is_loaded = True
 

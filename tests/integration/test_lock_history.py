@@ -26,7 +26,7 @@ VOTER, LEARNER = MemberRole.VOTER, MemberRole.LEARNER
 
 @dataclass
 class History:
-    """Of ``P0``, by revision: ``None`` is a deletion."""
+    """Values of the keys of ``P0`` by revision; ``None`` is a deletion."""
 
     cluster: NodeCluster
     locks: dict[int, PendingLock | None] = field(default_factory=dict)
@@ -94,8 +94,9 @@ async def founded(cluster: NodeCluster, stage: Stage, nodes: int, *stable: str) 
 async def test_the_lock_is_there_from_in_sync_to_the_vote_and_goes_with_the_switch(
     cluster: NodeCluster, history: History, strategy: Strategy
 ) -> None:
-    """I3A-004, I3A-014, I3A-019, M5, M13: two joiners. It names the pending, the joiner and the term; nobody
-    votes without it, nobody copies under it, and it goes in the very transaction that switches stable."""
+    """I3A-004, I3A-014, I3A-019, M5, M13: lock pending for each of two joiners. The lock names the pending, the
+    joiner and the term; no joiner votes without it or copies under another's, and it goes in the very
+    transaction that switches stable."""
     stops = await founded(cluster, Stage.COPYING, 3, "n1")
     async with writing(cluster, P0) as writer:
         pending = await cluster.write_pending(P0, "n1", "n2", "n3", strategy=strategy)

@@ -135,7 +135,7 @@ def test_what_a_path_allows(client: httpx.Client) -> None:
 
 
 def test_results_survive_a_restart(server: ApiServer, client: httpx.Client, zone: str) -> None:
-    """Of both protocols, and a key still stands for what it stood for."""
+    """Keep the results of both protocols over a restart, and the answer that an idempotency key stands for."""
     headers = {"Idempotency-Key": f"key-{zone}"}
     body = {"sql": f"CREATE ZONE {zone}"}
     before = client.post(STATEMENTS, json=body, headers=headers)

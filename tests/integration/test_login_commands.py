@@ -148,7 +148,8 @@ def test_a_token_is_made_for_a_program_and_revoked(zonectl: Zonectl, server: Sec
 def test_a_token_goes_to_its_origin_alone(
     zonectl: Zonectl, server: SecureServer, contexts: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Not to another port of the same host, not without TLS, and not to where a redirect leads."""
+    """Send a token to its origin alone: not to another port of the same host, not without TLS, and not to the
+    target of a redirect."""
     log_in(zonectl, server)
     heard: list[str | None] = []
 

@@ -1,4 +1,4 @@
-"""Whose refusals tell that the metastore has no majority."""
+"""Evidence that the metastore has no majority: the addresses whose refusals count."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tests.fixtures.ports import free_block
 
 
 class Advertised:
-    """What a metastore lists that is reached at another address than its members advertise."""
+    """List of voters of a metastore that is reached at another address than its members advertise."""
 
     def __init__(self, *urls: str) -> None:
         self._urls = urls

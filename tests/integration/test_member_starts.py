@@ -49,7 +49,7 @@ async def founded(cluster: NodeCluster) -> None:
 
 
 async def seen_running(directory: Path, seconds: float) -> set[PartitionId]:
-    """Whose members ran at some moment."""
+    """Partitions whose members ran at some moment of that time."""
     seen: set[PartitionId] = set()
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(seconds):
@@ -61,9 +61,9 @@ async def seen_running(directory: Path, seconds: float) -> set[PartitionId]:
 
 @pytest.mark.parametrize("vouched", [False, True])
 async def test_members_wait_for_the_metastore(cluster: NodeCluster, own_etcd, *, vouched: bool) -> None:
-    """Nobody can tell meanwhile whether a group was founded anew without this node. What its operator vouches
-    for runs; a zone of HIGH_AVAILABILITY never does. Once the metastore is back everything runs, with its
-    data."""
+    """Start members only once the metastore can tell whether a group was founded anew without this node. One
+    for which the operator vouches runs before; in a zone of HIGH_AVAILABILITY it never does. Once the metastore
+    is back everything runs, with its data."""
     await founded(cluster)
     own_etcd.kill()
     cluster.start("n1", start_without_metastore=vouched)

@@ -29,7 +29,7 @@ async def hosts(tmp_path: Path) -> AsyncIterator[Hosts]:
 
 
 async def ask(hosts: Hosts, token: int, *names: str) -> tuple[str, int]:
-    """Until the leader has taken the target up; its name and its term."""
+    """Request the change until the leader has accepted the target; return its name and its term."""
     urls = {name: host.endpoints(P0) for name, host in hosts.hosts.items()}
     peer_urls = {name: each.peer_url for name, each in urls.items() if each}
     async with asyncio.timeout(WAIT_S):
@@ -58,7 +58,8 @@ async def listed(hosts: Hosts, asked: str) -> set[str]:
 
 @pytest.mark.row("S2")
 async def test_a_group_grows_beside_a_voter_that_is_dead(hosts: Hosts) -> None:
-    """S2: a majority of the voters answers. etcd's own check admits nobody then."""
+    """S2: grow a group with a dead voter while a majority of the voters answers, though etcd's own check would
+    refuse a new member."""
     for name in ("a", "b", "c", "d"):
         hosts.open(name)
     leader = await hosts.found(P0, "a", "b", "c")

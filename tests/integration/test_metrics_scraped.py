@@ -50,7 +50,7 @@ def scraper(up: Up) -> dict[str, str]:
 
 
 def number(up: Up, series: str) -> float | None:
-    """Of one series, spelt as Prometheus does; None: it is absent."""
+    """Value of one series, spelt as Prometheus does; None: it is absent."""
     found = re.search(rf"^{re.escape(series)} (\S+)$", scraped(up), re.M)
     return float(found[1]) if found else None
 
@@ -60,7 +60,7 @@ def until_is(up: Up, series: str, wanted: Callable[[float | None], bool]) -> Non
 
 
 def commands() -> list[str]:
-    """Of the documentation, one a line."""
+    """Commands of the documentation, one a line."""
     blocks = re.findall(r"^```sh\n(.*?)^```", PAGE, re.M | re.S)
     return [line for block in blocks for line in block.splitlines()]
 
@@ -156,7 +156,7 @@ def test_a_node_tells_of_its_members_at_its_own_address(up: Up, promtool: Promto
     synced = re.compile(r"^zonekeeper_node_member_fsyncs_total [1-9]", re.M)
 
     def has_synced() -> bool:
-        """Members that nobody writes to sync nothing."""
+        """Put keys, as members without writes sync nothing, and check that a sync is counted."""
         for key in ("first", "second", "third"):
             assert up.ctl("kv", "put", "orders", key, "value").returncode == 0
         return synced.search(text()) is not None

@@ -30,7 +30,7 @@ from tests.fixtures.mirror_rig import MirrorRig
 
 @dataclass
 class Standing:
-    """The store of a mirror that follows nobody, at ``revision``."""
+    """Store of a mirror that follows no source, at ``revision``."""
 
     rig: MirrorRig
     store: MirrorStore
@@ -119,7 +119,8 @@ async def test_a_repeat_changes_nothing(standing: Standing) -> None:
 
 
 async def test_two_followers_of_one_store_cannot_repeat_twice(standing: Standing) -> None:
-    """As when the requests of a follower that is gone arrive late."""
+    """Apply each revision once with several followers of one store, as when the requests of a follower that is
+    gone arrive late."""
     batch = standing.next(60)
 
     async def apply(store: MirrorStore) -> None:
@@ -154,7 +155,8 @@ async def test_a_store_that_takes_no_proposals_is_fed_one_by_one(standing: Stand
 
 
 async def test_another_history_is_noticed(standing: Standing) -> None:
-    """Where copy and group meet: another value, another key, a key that should be gone."""
+    """Notice another history where copy and group meet: another value, another key, a key that should be
+    gone."""
     number = standing.revision + 1
     await standing.store.apply(
         [SourceRevision(number, (RevisionChange(b"d/0", None), RevisionChange(b"d/1", b"v")))]

@@ -1,5 +1,5 @@
-"""A move that is called back, with real members: the group goes back to where it was while nobody of before has
-left it, and on to its end after that (M8, M10)."""
+"""Moves that are called back, with real members: the group goes back to where it was while none of its former
+voters has left it, and on to its end after that (M8, M10)."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ async def cluster(etcd_server, keyspace, tmp_path) -> AsyncIterator[NodeCluster]
 
 
 async def begin(cluster: NodeCluster, strategy: Strategy, *peers: str) -> None:
-    """As the controllers do for ``EVENT``."""
+    """Begin a move, as the controllers do for ``EVENT``."""
     await cluster.put(cluster.keyspace.partition(P0).trigger, encode_trigger(EVENT))
     await cluster.write_pending(P0, *peers, strategy=strategy)
 
 
 async def call_back(cluster: NodeCluster) -> Outcome:
-    """As a cancelled operation is carried out: looked at again when something was written in between."""
+    """Call the move back, as a cancelled operation does: decide again after a write in between."""
     keys = cluster.keyspace.partition(P0)
     while True:
         names = (keys.stable, keys.pending, keys.planned, keys.trigger, keys.lock)

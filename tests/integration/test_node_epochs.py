@@ -23,7 +23,7 @@ async def cluster(etcd_server, keyspace, tmp_path) -> AsyncIterator[NodeCluster]
 
 
 async def test_nothing_moves_while_the_stores_do_not_agree(cluster: NodeCluster) -> None:
-    """What was asked for meanwhile is done afterwards."""
+    """Move nothing while the stores do not agree; changes requested meanwhile are carried out afterwards."""
     cluster.start("n1", "n2")
     await cluster.write_stable(P0, "n1")
     await cluster.until(lambda: cluster.settled(P0, "n1"))

@@ -69,8 +69,9 @@ async def moved(cluster: NodeCluster, *peers: str) -> None:
 
 @pytest.mark.row("VOL-093", "VOL-094")
 async def test_a_copy_is_kept_until_it_is_finalised(cluster: NodeCluster) -> None:
-    """VOL-093, VOL-094: a node that loses its replica stops the member and keeps the copy, over a restart of
-    the node; writes go on. It is deleted when the operation is over and somebody finalises it, not before."""
+    """VOL-093, VOL-094: keep the copy of a node that loses its replica and stops the member, over a restart of
+    the node; writes go on. The copy is deleted when the operation is over and has been finalised, not
+    before."""
     control = OperationControl(cluster.metastore, cluster.keyspace, WallClock())
     operation = Operation(OperationKind.ALTER_ZONE, P0.zone_id, "Z", EVENT, 3, 0)
     key, name = cluster.keyspace.operation(operation.operation_id), operation.operation_id

@@ -1,4 +1,4 @@
-"""Who asks for a change, and how clients follow the group: with real members."""
+"""Changes that a group's leader drives, and clients that follow the group: with real members."""
 
 from __future__ import annotations
 
@@ -40,9 +40,9 @@ def stable_updates(
 
 @pytest.mark.row("I3-038", "I3-039", "I3-048")
 async def test_clients_follow_the_group(cluster: NodeCluster) -> None:
-    """I3-038, I3-039, I3-048: the published configuration wakes whoever waits for new addresses. The switch of
-    stable is an event at every node and at the client, once and with the new value; by then the client lists
-    exactly the new members. No connection to an old one is left."""
+    """I3-038, I3-039, I3-048: wake clients that wait for new addresses by the published configuration. The
+    switch of stable is an event at every node and at the client, once and with the new value; by then the
+    client lists exactly the new members. No connection to an old one is left."""
     cluster.start("n1", "n2", "n3")
     await cluster.write_stable(P0, "n1", "n2")
     await cluster.until(lambda: cluster.settled(P0, "n1", "n2"))

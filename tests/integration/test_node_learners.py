@@ -77,7 +77,7 @@ def peers_at_the_end(cluster: NodeCluster, mirrors: HeldMirrors) -> list[tuple[s
 
 
 async def test_a_node_without_mirrors_says_so(cluster: NodeCluster) -> None:
-    """A learner that nobody can keep holds up nothing, and names its cause."""
+    """Go on without a learner on a node that keeps no mirrors; its record names the cause."""
     cluster.start("n1", "n2")
     keys = cluster.keyspace.partition(P0)
     await cluster.put(keys.stable, Assignments(("n1",), ("n2",)).encode())

@@ -28,7 +28,7 @@ async def cluster(etcd_server, keyspace, tmp_path) -> AsyncIterator[NodeCluster]
 
 
 def member_processes(cluster: NodeCluster) -> dict[str, list[psutil.Process]]:
-    """Of each node that has one."""
+    """Member processes by node, without nodes that have none."""
     found = {name: members_below(cluster.directory / name) for name in cluster.nodes}
     return {name: processes for name, processes in found.items() if processes}
 
@@ -91,8 +91,8 @@ async def test_a_planned_target_follows_by_itself(cluster: NodeCluster) -> None:
 
 @pytest.mark.row("I3-028", "I3-051")
 async def test_a_node_that_starts_late_is_waited_for(cluster: NodeCluster) -> None:
-    """I3-028, I3-051: no change is asked for before the new member is reserved, and nobody is promoted before
-    it has started; the reason names it. The group's leader asks, and nobody else."""
+    """I3-028, I3-051: request no change before the new member is reserved, and promote none before it has
+    started; the reason names it. Only the group's leader requests the change."""
     tuning = replace(QUICK, catch_up_timeout_s=0.5)
     cluster.start("n1", "n2", tuning=tuning, host_type=RecordedHost)
     await cluster.write_stable(P0, "n1", "n2")

@@ -1,4 +1,4 @@
-"""What other machines have to reach of a node: its ports, and the address at which it is scraped."""
+"""Addresses that other machines have to reach on a node: its ports, and the one at which it is scraped."""
 
 from __future__ import annotations
 
@@ -46,8 +46,8 @@ def _address(text: str) -> str:
 async def test_a_firewall_opens_the_nodes_ports_and_that_of_its_metrics(
     keyspace: Keyspace, tmp_path: Path
 ) -> None:
-    """On a machine of its own, with TLS, a member and a store server: nothing else listens there, and it is
-    scraped at that machine's address, which nobody has set."""
+    """Listen, on a machine of its own, with TLS, a member and a store server, at the node's ports only; the
+    node is scraped at that machine's address, which no setting names."""
     need(missing())
     with cut_networks(STORE, NODE) as networks:
         address, metrics_port = networks.address(NODE), free_port()

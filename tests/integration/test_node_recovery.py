@@ -157,7 +157,7 @@ async def test_nobody_has_a_copy(cluster: NodeCluster) -> None:
 
 
 async def test_a_chosen_copy_that_is_gone_is_not_replaced_by_nothing(cluster: NodeCluster) -> None:
-    """A forced node without data founds no group unless the recovery says that nobody has a copy."""
+    """Found no group on a forced node without data unless the recovery says that no node has a copy."""
     await founded(cluster, "n1")
     await kill(cluster, "n1")
     cluster.start("n2")
@@ -188,7 +188,7 @@ async def test_clean_up_of_a_member_that_joins(cluster: NodeCluster) -> None:
 
 
 async def test_a_restart_keeps_the_data(cluster: NodeCluster) -> None:
-    """Without clean-up the same member comes back, once, and the key is gone."""
+    """Restart the same member once, without clean-up and with its data; then the key is gone."""
     await founded(cluster, "n1")
     await cluster.router.put(P0, "k", b"1", "op-1")
     (before,) = members_below(cluster.directory / "n1")

@@ -173,7 +173,7 @@ async def depose_in_an_attempt(cluster: NodeCluster) -> None:
 
 
 async def deposed(cluster: NodeCluster, leader: RecordedHost) -> tuple[Failure, int]:
-    """How the attempt ended that had just begun, and the term that is over."""
+    """Failure of the attempt that has just begun when the leader hands over, and the term that is over."""
     before = len(leader.accepted)
     await cluster.until(lambda: len(leader.accepted) > before)
     _, term = await hand_over(cluster, next(name for name in THREE if name != cluster.leader(P0)))

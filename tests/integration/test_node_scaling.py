@@ -27,8 +27,8 @@ from tests.fixtures.node_processes import node_process
 ZONE = ZoneId(5)
 PARTITIONS = [PartitionId(ZONE, number) for number in range(2)]
 LONG_S = 600
-"""What is to be seen while the timer runs is seen, however slow the machine is; then the zone gets a short
-one."""
+"""Seconds of a timer that outlasts what is to be seen meanwhile, however slow the machine is; then the zone
+gets a short one."""
 
 
 @pytest.fixture
@@ -60,7 +60,7 @@ async def data_nodes(cluster: NodeCluster) -> tuple[str, ...]:
 
 
 async def local_copy(cluster: NodeCluster, partition: PartitionId, name: str) -> dict[bytes, bytes]:
-    """What the member on a node has by itself, without asking its group."""
+    """Data of the member on a node by itself, without asking its group."""
     record = cluster.record(partition, name)
     assert record is not None
     channel = open_channel(record.client_url)

@@ -171,7 +171,7 @@ async def test_a_new_member_has_the_old_data(cluster: NodeCluster, snapshot_coun
 
 
 def pid_of(cluster: NodeCluster, name: str) -> int:
-    """Of the node's member process."""
+    """Process id of the node's member; 0: it has none."""
     member = cluster.nodes[name].host._members.get(P0)
     process = getattr(member, "_process", None)
     return process.pid if process is not None else 0

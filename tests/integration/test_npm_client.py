@@ -35,7 +35,7 @@ def modules(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def server(
     modules: Path, etcd_server: Etcd, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[SecureServer]:
-    """After ``modules``: where they are not to be had nothing is started."""
+    """Server that starts after ``modules``: where they are not to be had nothing is started."""
     directory: Path = tmp_path_factory.mktemp("npm-server")
     url = f"sqlite:///{directory / 'catalog.sqlite'}"
     with serving_securely(directory, etcd_server, Keyspace("test-npm/"), url) as opened:

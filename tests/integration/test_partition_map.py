@@ -54,7 +54,7 @@ async def coordinated(cluster: NodeCluster) -> AsyncIterator[KeyspaceMirror]:
 
 
 def copies(mirror: KeyspaceMirror, keyspace: Keyspace) -> dict[int, dict[str, str]]:
-    """By partition: nodes that own their copy, and ``*`` for the one that leads."""
+    """Owning nodes by partition, each with ``*`` if it leads and an empty text if not."""
     published = published_map(mirror, keyspace, ZONE.zone_id)
     found: dict[int, dict[str, str]] = {}
     if published is None:
@@ -111,7 +111,8 @@ async def test_the_map_of_real_groups(etcd_server: Etcd, keyspace: Keyspace, tmp
 
 
 async def check_rest(mirror: KeyspaceMirror, keyspace: Keyspace) -> None:
-    """As JSON, compact, and not at all when the client has it already."""
+    """Check the answers of the API: as JSON, compact, and without content when the client has the map
+    already."""
     views = KeyspaceViews(mirror, keyspace)
     services = services_with(zones=Found(), views=views, mirror=mirror)
     transport = CheckedTransport(build_app(services))

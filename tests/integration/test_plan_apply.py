@@ -30,7 +30,7 @@ def shared_server(
 
 @pytest.fixture
 def server(shared_server: ApiServer) -> Iterator[ApiServer]:
-    """Nothing is in its catalog; what a test leaves is dropped, tables before their zones."""
+    """Server with an empty catalog; what a test leaves is dropped, tables before their zones."""
     yield shared_server
     with httpx.Client(base_url=shared_server.url, trust_env=False, timeout=60) as client:
         empty = {"files": [{"name": "empty.sql", "text": "DROP ZONE IF EXISTS nothing"}], "prune": ["*"]}
@@ -131,7 +131,8 @@ def test_errors_point_into_the_file(
 
 
 def test_a_statement_for_another_version_changes_nothing(server: ApiServer) -> None:
-    """What ``apply`` relies on when somebody else changes the catalog meanwhile."""
+    """Refuse a statement for another version, on which ``apply`` relies when the catalog is changed
+    meanwhile."""
     url, before = f"{server.url}/api/v1/statements", version_of(server)
     first = httpx.post(
         url, json={"sql": "CREATE ZONE a; CREATE ZONE b"}, headers={"If-Match": f'"{before}"'}, timeout=60

@@ -1,4 +1,5 @@
-"""What protects an installation, and what is missing of it: on pages, in readiness and by `zonectl status`."""
+"""Protections of an installation, and those that are missing: on pages, in readiness and by `zonectl
+status`."""
 
 from __future__ import annotations
 
@@ -88,7 +89,8 @@ def recover(server: SecureServer, catalog_url: str) -> None:
 
 @pytest.mark.thorough("test_a_server_without_login_says_so_everywhere")
 def test_a_recovered_administrator_is_named_on_pages(etcd_server: Etcd, tmp_path: Path) -> None:
-    """To everybody who sees the system; a server with login and TLS misses nothing."""
+    """Name a recovered administrator to each user who may see the system; a server with login and TLS misses
+    nothing."""
     catalog_url = f"sqlite:///{tmp_path / 'catalog.sqlite'}"
     with serving_securely(tmp_path, etcd_server, Keyspace("test-recovered/"), catalog_url) as server:
         # SQLite takes one process that writes.

@@ -69,7 +69,7 @@ def heavy(client: httpx.Client, count: int) -> Iterator[list[str]]:
 
 
 def run_until_canceled(cursor: trino.dbapi.Cursor) -> None:
-    """It ends with the error, or without rows, whichever the driver meets first."""
+    """Run an endless query until it ends with the error or without rows, whichever the driver meets first."""
     with suppress(trino.exceptions.TrinoUserError):
         cursor.execute(ENDLESS)
 
@@ -81,7 +81,7 @@ def all_states(client: httpx.Client) -> list[str]:
 
 
 def states(client: httpx.Client, ids: list[str]) -> list[str]:
-    """Of those that are in the line, in its order."""
+    """States of those statements that are in the line, in its order."""
     sql = "SELECT statement_id, state FROM sql_queries ORDER BY state, position"
     rows = client.post(STATEMENTS, json={"sql": sql}).raise_for_status().json()["results"][0]["data"]
     return [state for statement_id, state in rows if statement_id in ids]
@@ -129,7 +129,7 @@ def test_a_cancelled_query_frees_its_place(client: httpx.Client) -> None:
 
 
 def test_another_user_is_next(client: httpx.Client) -> None:
-    """Whatever the first one has sent before."""
+    """Run another user's statement next, however many the first user has sent before."""
     with heavy(client, 6) as ids:
         other = begin(client, user="other")
         until(lambda: len(waiting(client)) == 5)

@@ -20,7 +20,7 @@ pytestmark = pytest.mark.timeout(600)
 
 WAIT_S = 240.0
 NOBODY_SERVES = {"NOT_SERVING"}
-"""While the metastore is silent: there is no node, and so nobody to be asked."""
+"""Causes while the metastore is silent: no node is known, and so none can be asked."""
 
 
 def answer(server: ApiServer) -> tuple[int, dict[str, Any]]:
@@ -34,7 +34,7 @@ def parts(server: ApiServer) -> list[str]:
 
 
 def states(server: ApiServer) -> set[str]:
-    """Of the partitions of ORDERS."""
+    """States of the partitions of ORDERS."""
     address = f"{server.url}/api/v1/zones/orders/recovery/states"
     found = httpx.get(address, trust_env=False, timeout=30).raise_for_status().json()
     return {each["state"] for each in found["partitions"]}

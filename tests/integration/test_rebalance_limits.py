@@ -32,7 +32,7 @@ pytestmark = pytest.mark.slow("moves wait for each other under limits")
 
 DEADLINE_S = 120.0
 FENCES = {"a": ("1", 5_000), "b": ("1", 6_000), "c": ("0", 5_000), "d": None}
-"""Of further nodes: incarnation and milliseconds of the fence that each one keeps to."""
+"""Incarnation and milliseconds of the fence that each further node keeps to; None: it has no fence."""
 
 
 @pytest.fixture(scope="module")
@@ -54,7 +54,7 @@ def shared_server(
 async def server(
     shared_server: ApiServer, metastore: Metastore, keyspace: Keyspace
 ) -> AsyncIterator[ApiServer]:
-    """Without zones and limits, with nodes n1 to n3; what a test leaves is taken away."""
+    """Server without zones and limits, with nodes n1 to n3; what a test leaves is taken away."""
     yield shared_server
     keys = (keyspace.limits, *map(keyspace.node, FENCES))
     await metastore.commit(Txn((), tuple(map(Delete, keys))))
@@ -74,7 +74,7 @@ def zonectl(server: ApiServer, *arguments: str) -> int:
 
 
 def statuses(server: ApiServer, zone: str = "orders") -> list[tuple[bool, str]]:
-    """Of each partition: whether it moves, and the cause."""
+    """Pair of each partition: True if it moves, and the cause."""
     answer = httpx.get(f"{server.url}/api/v1/zones/{zone}/partitions", trust_env=False, timeout=60)
     answer.raise_for_status()
     found = answer.json()["partitions"]

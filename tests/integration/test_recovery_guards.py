@@ -1,4 +1,4 @@
-"""What prevents a wrong reset, with real members: a group that answers, a node that is back."""
+"""Guards against a wrong reset, with real members: a group that answers, a node that is back."""
 
 from __future__ import annotations
 

@@ -65,8 +65,8 @@ async def ask_often(url: str, seen: list[bytes | None], refused: list[Exception]
 
 
 async def test_a_member_that_is_removed_while_it_is_frozen(cluster: NodeCluster) -> None:
-    """A frozen follower is removed and the key written anew. Thawed, it has the old value and does not know of
-    its removal: whoever asks it gets an error, never the old value; and it goes."""
+    """Remove a frozen follower and write the key anew. Thawed, it has the old value and does not know of its
+    removal: its clients get errors, never the old value; and it goes."""
     cluster.start("n1", "n2", "n3", "n4")
     await cluster.write_stable(P0, "n1", "n2", "n3")
     await cluster.until(lambda: cluster.settled(P0, "n1", "n2", "n3"))

@@ -67,7 +67,7 @@ def servers(
 
 @pytest.fixture
 def administrator(servers: tuple[SecureServer, SecureServer]) -> Iterator[httpx.Client]:
-    """On the other server than everybody else."""
+    """Administrator's client, on another server than that of all other users."""
     with servers[1].client(ADMIN) as client:
         yield client
 
@@ -81,8 +81,8 @@ def run(client: httpx.Client, sql: str) -> list[dict[str, Any]]:
 
 @pytest.fixture
 def user(servers: tuple[SecureServer, SecureServer], administrator: httpx.Client) -> Iterator[str]:
-    """Sees all zones. Made on the server where it logs in: the other one knows it up to 2 s later, and five
-    logins of somebody unknown are refused for a minute."""
+    """User who sees all zones, made on the server where it logs in: the other one knows it up to 2 s later, and
+    after five logins with an unknown name further ones are refused for a minute."""
     name = f"user{next(_numbers)}"
     with servers[0].client(ADMIN) as client:
         run(client, f"CREATE USER {name} PASSWORD '{PASSWORD}'; GRANT SEE, ALTER ON ALL ZONES TO {name}")
@@ -97,7 +97,7 @@ def begin(client: httpx.Client, sql: str = ENDLESS) -> str:
 
 
 def end_of(administrator: httpx.Client, statement_id: str) -> dict[str, Any]:
-    """As who operates the system reads it."""
+    """Document of the statement at its end, as an operator of the system reads it."""
 
     def over() -> dict[str, Any] | None:
         document: dict[str, Any] = administrator.get(f"{STATEMENTS}/{statement_id}").json()
@@ -228,7 +228,7 @@ def test_each_page_needs_what_its_rows_were_read_with(
 def test_a_later_user_of_the_same_name_is_another_one(
     servers: tuple[SecureServer, SecureServer], administrator: httpx.Client, user: str
 ) -> None:
-    """What proved the earlier one proves nothing of the later one: at no moment, on no server."""
+    """Accept no proof of an earlier user for a later one of the same name: at no moment, on no server."""
     with servers[0].client(user, PASSWORD) as client:
         token = client.post("/api/v1/tokens", json={}).raise_for_status().json()["secret"]
     with servers[0].client() as elsewhere, servers[1].client() as here:
@@ -252,7 +252,8 @@ def test_a_later_user_of_the_same_name_is_another_one(
 
 
 def has_begun(operator: httpx.Client, user: str) -> bool:
-    """Of a query of the user on the operator's server, which has read all that it needs of the catalog."""
+    """True once the user's query runs on the operator's server, which has read all that it needs of the
+    catalog."""
     (queries,) = run(operator, f"SELECT state FROM system.sql_queries WHERE user_name = '{user}'")
     return bool(queries["data"] == [["RUNNING"]])
 
@@ -275,7 +276,8 @@ def away(postgres_server: str, catalog_url: str) -> Iterator[None]:
 def test_a_server_whose_catalog_stays_away_refuses_everything_but_health(
     servers: tuple[SecureServer, SecureServer], user: str, postgres_server: str, catalog_url: str
 ) -> None:
-    """What runs is ended, too; with the catalog everybody is back."""
+    """Refuse everything but health while the catalog is away, and end what runs; with the catalog the user is
+    served again."""
     path = "/api/v1/whoami"
     with (
         servers[0].client(user, PASSWORD) as client,

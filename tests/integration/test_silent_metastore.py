@@ -1,5 +1,6 @@
-"""A move while the metastore is silent, with real members: what a leader does on the intention that it has read
-in its term, what it leaves until somebody can tell what is wanted, and how soon the rest follows (M12)."""
+"""A move while the metastore is silent, with real members: the steps that a leader takes on the intention that
+it has read in its term, those that it leaves until the intention can be read again, and how soon the rest
+follows (M12)."""
 
 from __future__ import annotations
 
@@ -23,10 +24,12 @@ from tests.fixtures.strict_steps import STRICT_STEPS
 P0 = PartitionId(ZoneId(14), 0)
 LIMIT_S = 120.0
 CONNECTED_S = 6.0 if STRICT_STEPS else 1.0
-"""With etcd's own check a group takes a next member once its voters have been connected for five seconds: a
-shorter outage than that is followed by what is left of them. Where the nodes check the steps, it is not."""
+"""Seconds of the outage. With etcd's own check a group takes a next member once its voters have been connected
+for five seconds, so after a shorter outage the move waits for the rest of these. With the nodes' own check of
+the steps it does not wait."""
 REST_S = 60.0
-"""On processors of its own the rest takes two to four seconds; a busy machine is several times slower."""
+"""Seconds for the rest of the move: two to four on processors of its own; a busy machine is several times
+slower."""
 VALUE = b"x" * (1 << 20)
 
 
@@ -43,7 +46,7 @@ def host(cluster: NodeCluster, name: str) -> RecordedHost:
 
 
 async def listed(cluster: NodeCluster, *names: str) -> tuple[GroupMember, ...]:
-    """As the group itself says: nobody publishes anything now."""
+    """Members that the group itself lists, as nothing is published now."""
     while True:
         for name in names:
             try:

@@ -52,7 +52,7 @@ class Link:
 
     @property
     def copy_s(self) -> float:
-        """At least."""
+        """Least time of the copy, in seconds."""
         return self.size / self.rate
 
 
@@ -82,7 +82,8 @@ class Group:
         await fill(self.cluster, self.size)
 
     async def rests_on(self, *peers: str) -> None:
-        """With whole links and limits of which an attempt that counts would be told."""
+        """Settle the group on these peers, with whole links and with limits that would report an attempt that
+        counts."""
         self.networks.heal()
         await self.cluster.put(
             self.cluster.keyspace.limits, Limits(joiner_s=JOINER_S, copy_attempts=1).encode()
@@ -172,8 +173,9 @@ async def test_a_newer_target_waits_for_no_slow_copy(group: Group) -> None:
 @pytest.mark.row("M1")
 @pytest.mark.parametrize("group", [SMALL], indirect=True)
 async def test_a_member_that_is_removed_while_it_restarts_in_mid_copy(group: Group) -> None:
-    """M1: it knows no peer by then, and nobody tells it that it is out. Its node, which is wanted again before
-    it has seen that it was not, begins anew: with another member."""
+    """M1: remove a member in mid-copy while it restarts, when it knows no peer and does not learn of its
+    removal. Its node, which is wanted again before it has seen that it was not, begins anew: with another
+    member."""
     cluster, nodes = group.cluster, group.nodes
     await group.rests_on("n1", "n2")
     await cluster.put(cluster.keyspace.limits, Limits().encode())

@@ -101,14 +101,14 @@ class Cluster:
         return {place for process in self.processes for place in listening(process.pid)}
 
     def own_ports(self) -> set[int]:
-        """Of master and workers, without those of their pages."""
+        """Ports of master and workers, without those of their pages."""
         return {self.port, self._more_ports[1], self._more_ports[3]}
 
     def pages(self) -> set[int]:
         return {self._more_ports[0], self._more_ports[2], self._more_ports[4]}
 
     def kill_worker(self) -> None:
-        """With its executor, as when a machine is lost."""
+        """Kill a worker with its executor, as when a machine is lost."""
         worker = self.processes.pop()
         for child in psutil.Process(worker.pid).children(recursive=True):
             child.kill()
@@ -313,7 +313,8 @@ async def test_a_lost_executor_costs_a_retry_and_no_result(
 async def under_way(
     engine: SparkPlacementEngine, large: PlacementRequest, even: PlacementRequest
 ) -> tuple[PlacementRequest, asyncio.Task[Sequence[PlacementResult]]]:
-    """Both in one job that is not done: a larger one where the machine was too fast."""
+    """Large request and running job of both, which is not done: with a larger request where the machine was too
+    fast."""
     while True:
         running = asyncio.create_task(engine.place([large, even]))
         await asyncio.sleep(0.3)

@@ -249,7 +249,7 @@ async def test_a_poisoned_zone_is_named_and_spares_the_driver(either: PlacementE
 
 
 async def test_the_loop_runs_on_while_a_million_partitions_are_placed(either: PlacementEngine) -> None:
-    """What the loop's own thread computes between two ticks is short, whatever else the machine does."""
+    """Keep what the loop's own thread computes between two ticks short, whatever else the machine does."""
     longest, ticks = 0.0, 0
 
     async def tick() -> None:
@@ -272,7 +272,7 @@ async def test_the_loop_runs_on_while_a_million_partitions_are_placed(either: Pl
 
 @pytest.mark.thorough("a placement is cut short in test_the_driver_is_killed, too")
 async def test_a_cancelled_placement_frees_the_cluster(spark: SparkPlacementEngine) -> None:
-    """Of what would keep it busy for minutes: the next one comes to its end long before."""
+    """Cancel a placement that would keep the cluster busy for minutes: the next one is done long before."""
     placing = asyncio.create_task(spark.place([zone_of(400_000_000, 100, 1)]))
     await asyncio.sleep(0.7)
     placing.cancel()
@@ -313,8 +313,8 @@ async def test_the_jvm_is_killed_during_a_request(spark: SparkPlacementEngine) -
 
 
 async def test_the_driver_is_killed(spark: SparkPlacementEngine, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its JVM and workers go with it, a placement that may not wait is done here before Spark is back, and
-    Spark comes back."""
+    """Kill the driver: its JVM and workers go with it, a placement that may not wait is done here before Spark
+    is back, and Spark comes back."""
     driver = driver_of(spark)
     family = family_of(driver)
     os.kill(driver.pid, signal.SIGKILL)

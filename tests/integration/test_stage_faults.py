@@ -80,7 +80,7 @@ class Nodes:
             self._processes[name] = subprocess.Popen(guarded_command(command), cwd=ROOT, stdout=log, stderr=log)
 
     async def keep(self) -> None:
-        """Until it is cancelled."""
+        """Start agents that have ended again, until cancelled."""
         while True:
             await asyncio.sleep(RESTART_S)
             for name, process in list(self._processes.items()):
@@ -101,7 +101,8 @@ class Nodes:
             await asyncio.to_thread(process.wait, 60)
 
     def left_over(self, partition: PartitionId, holders: frozenset[str]) -> list[str]:
-        """What is there and should not be, or the other way round; ``holders`` hold one member each."""
+        """Descriptions of what is there and should not be, or the other way round; ``holders`` hold one member
+        each."""
         found: list[str] = []
         own = f"{partition.zone_id}-{partition.partition}"
         for name in self._processes:
@@ -122,7 +123,8 @@ class Nodes:
         return found
 
     def _is_ours(self, port: int) -> bool:
-        """Somebody else's server may have found the same port free."""
+        """True if one of this test's processes listens on the port, as another server may have taken the same
+        free one."""
         listening = (each for each in psutil.net_connections("tcp") if each.status == psutil.CONN_LISTEN)
         owners = {each.pid for each in listening if each.laddr.port == port}
         ours = {process.pid for name in self._processes for process in (self.agent(name), *self.members(name))}

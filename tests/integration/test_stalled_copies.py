@@ -38,7 +38,7 @@ async def stopped(cluster: NodeCluster, name: str) -> psutil.Process:
 
 
 def cause(cluster: NodeCluster) -> tuple[MoveState, str]:
-    """As servers say it."""
+    """State and cause of the partition, as servers report it."""
     keys = cluster.keyspace.partition(P0)
     stable, pending = (cluster.mirrors.partitions.value(each) for each in (keys.stable, keys.pending))
     assert stable is not None

@@ -73,7 +73,7 @@ def test_every_kind_of_statement_is_walked() -> None:
 @pytest.mark.thorough("test_role_walk has each route, unit/test_authorised_statements each statement")
 @pytest.mark.parametrize("by", ["rest", *(pytest.param(by, marks=OTHERWISE) for by in ("script", "driver"))])
 def test_every_statement_as_each_role(server: SecureServer, by: str) -> None:
-    """By itself, within a script, and as a driver sends it."""
+    """Send every statement as each role, by itself, within a script or as a driver does."""
     wrong, pairs = [], 0
     with server.client(ADMINISTRATOR) as administrator:
         for user, held in HELD.items():

@@ -20,7 +20,7 @@ from tests.fixtures.ring_world import RingWorld
 
 ROOT = Path(__file__).parents[2]
 NO_TIME_MS = 3_600_000
-"""Nobody fails for the time of its heartbeat."""
+"""Milliseconds of a heartbeat, so many that no server fails for the lack of one."""
 
 
 @pytest.mark.slow("two processes of a server start, one after the other")
@@ -60,7 +60,8 @@ async def test_a_killed_server_fails_at_once_and_comes_back(
 async def test_a_server_that_dies_of_its_file_again_and_again_is_told_of(
     metastore: EtcdMetastore, keyspace: Keyspace
 ) -> None:
-    """As LMDB does on a file that was cut. Twice may be for another reason."""
+    """Report a server that dies of its file three times in a row, as LMDB does on a file that was cut; two
+    times may have another cause."""
     ends = 0
     damages: list[str] = []
 

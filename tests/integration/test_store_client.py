@@ -117,7 +117,8 @@ async def test_lack_of_room_and_values_that_are_too_large_have_errors_of_their_o
 
 
 async def test_the_outcome_is_unknown_only_where_something_was_sent_that_nobody_answered() -> None:
-    """Where each attempt was refused, or no server was reached, nothing was written."""
+    """Report an outcome as unknown only after a request was sent and not answered: where each attempt was
+    refused, or no server was reached, nothing was written."""
     waiting = refusing(AnswerCode.WAITING_FOR_OWNERS)
     async with scripted_store(always(waiting)) as store:
         client = ZoneRouter(Listed((store.url,)))
@@ -173,7 +174,8 @@ def holding(rows: dict[bytes, bytes]) -> Script:
 
 
 async def test_copies_are_compared_with_each_other() -> None:
-    """What one of them lacks and where one differs is named; one that does not answer is not read."""
+    """Compare copies with each other: keys that one lacks and keys whose values differ are named; a copy that
+    does not answer is not read."""
     rows = {b"key-%d" % number: b"value" for number in range(7)}
     different = {**rows, b"key-3": b"another"}
     del different[b"key-5"]
@@ -201,7 +203,8 @@ async def test_requests_share_one_connection_and_are_answered_in_any_order() -> 
 
 
 async def test_a_put_waits_until_its_partition_has_somebody_who_leads_it() -> None:
-    """Before that nobody knows whether members of a group or store servers will keep it."""
+    """Hold a put until its partition has a leader: before that it is open whether members of a group or store
+    servers will keep it."""
     source = Listed(())
     router = ZoneRouter(source)
     putting = asyncio.create_task(router.put(P0, "key", b"value", "w1"))

@@ -58,7 +58,7 @@ def fill(driven: DrivenDisk) -> DiskRefused:
 
 
 def assert_whole(driven: DrivenDisk) -> None:
-    """Whatever is there is of whole transactions."""
+    """Check that the disk has the rows of whole transactions alone."""
     rows = int(driven.disk.reader.mark("rows") or b"0")
     keys = {b"row-%d" % number for number in range(rows)}
     assert {row.key for row in driven.disk.reader.rows(PARTITION, b"", 1 << 40)} == keys

@@ -124,8 +124,10 @@ def test_a_zone_is_deactivated_and_activated(story: LossStory) -> None:
 
 @pytest.mark.row("PME-058", "PME-097")
 def test_owners_that_have_not_come_back_are_waited_for(story: LossStory) -> None:
-    """PME-058: after all were killed, each finds the states and positions of its copies on its disk.
-    PME-097: a partition whose only owner is not there yet is not lost, as nobody went since: it waits."""
+    """PME-058: find the states and positions of copies on each server's disk after all were killed.
+
+    PME-097: a partition whose only owner is not there yet is not lost, as no server went since: it waits.
+    """
     assert story.code("waits for owners") == "WAITING_FOR_OWNERS"
     assert story.answers["waits for owners"].detail == "in-sync copies are on n3"
     assert (story.code("does not wait"), story.answers["does not wait"].value) == ("DONE", b"v")

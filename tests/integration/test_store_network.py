@@ -127,7 +127,7 @@ async def stations(
 
 
 async def closed(client: WireClient) -> list[WireMessage]:
-    """What the server says last."""
+    """Messages that the server sends until it closes the connection."""
     async with asyncio.timeout(LIMIT_S):
         messages: list[WireMessage] = []
         while batch := await client.read():
@@ -385,8 +385,9 @@ async def test_over_tls_each_request_and_each_answer_goes_at_once(tmp_path: Path
 def test_whoever_says_nothing_keeps_nobody_out(
     is_tls: bool, new_loop: Callable[[], asyncio.AbstractEventLoop], tmp_path: Path
 ) -> None:
-    """From the address that clients and the other server have, too: the oldest ends for a further one, and who
-    has come in stays. In both event loops, of which store servers have the second."""
+    """Let clients in past connections that say nothing, also from the address that clients and the other server
+    have: the oldest ends for a further one, and a peer that has come in stays. In both event loops, of which
+    store servers have the second."""
     tls = tls_files(tmp_path, trustme.CA()) if is_tls else None
     with asyncio.Runner(loop_factory=new_loop) as runner:
         runner.run(nobody_is_kept_out(tls))

@@ -1,4 +1,4 @@
-"""What people ask of zones of store servers, over a real etcd, real disks and real connections."""
+"""Operators' requests for zones of store servers, over a real etcd, real disks and real connections."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ async def put_all(trio: StoreTrio, value: bytes) -> None:
 
 
 async def refusal(trio: StoreTrio) -> tuple[AnswerCode, str]:
-    """Of a put into partition 0."""
+    """Code and detail of the refusal of a put into partition 0."""
     with pytest.raises(StoreRefusedError) as refused:
         await trio.client.put((ZONE, 0), b"key", b"2")
     return refused.value.code, str(refused.value).rpartition(": ")[2]
@@ -210,7 +210,7 @@ async def test_what_waits_for_a_server_that_never_comes_back_is_given_up_by_name
 async def test_exchanges_and_copies_are_shown(
     tmp_path: Path, metastore: EtcdMetastore, keyspace: Keyspace
 ) -> None:
-    """Of each exchange one record; of each copy what its server says; of a silent server that it is."""
+    """Show one record of each exchange, the server's answer for each copy, and a silent server as silent."""
     async with (
         store_trio(tmp_path, metastore, keyspace, LISTS) as trio,
         asked(metastore, keyspace) as server,

@@ -1,4 +1,4 @@
-"""What a store server reads and writes in a real metastore."""
+"""Reads and writes of a store server in a real metastore."""
 
 from __future__ import annotations
 
@@ -78,7 +78,8 @@ async def test_a_heartbeat_whose_key_was_deleted_does_not_bring_it_back(
 async def test_heartbeats_are_refused_by_a_metastore_that_was_restored_from_a_backup(
     own_etcd: EtcdServer, keyspace: Keyspace
 ) -> None:
-    """Also where the backup has the server's key: it may be older than what the server has heard since."""
+    """Refuse heartbeats also where the backup has the server's key: it may be older than what the server has
+    heard since."""
     data, backup = own_etcd.directory / "data", own_etcd.directory / "backup"
     metastore = EtcdMetastore([own_etcd.endpoint], CALL_S)
     try:

@@ -35,7 +35,7 @@ TTL_S = 7
 async def node(
     directory: Path, etcd: Etcd, keyspace: Keyspace, settings: dict[str, str]
 ) -> AsyncIterator[None]:
-    """Its store server has run here before, so it starts without a zone."""
+    """Node whose store server has run here before, so it starts without a zone."""
     data_dir, first = directory / "n1", free_block(10).start
     (data_dir / "store").mkdir(parents=True)
     command = (
@@ -102,7 +102,7 @@ async def another_is_shown(tls: TlsFiles, port: int, before: StoreChannel) -> No
 
 
 async def until_registered(metastore: EtcdMetastore, key: str, certificate: Path) -> None:
-    """Until the process tells the file's end as that of what it has loaded."""
+    """Wait until the process reports the file's end as that of the certificate that it has loaded."""
     end_s = ends_of(certificate)
     async with asyncio.timeout(LIMIT_S):
         while True:

@@ -34,7 +34,8 @@ def story(etcd_server: Etcd, tmp_path_factory: pytest.TempPathFactory) -> Watche
 
 
 def full_sent(story: WatchedStory, version: str, to: str = "n1") -> FullMessage:
-    """By the first witness, at that version of the story; the same again to who asked again."""
+    """Full map that the first witness sent at that version of the story; a peer that asks again gets the
+    same."""
     messages = [
         letter.message
         for letter in story.first.sent
@@ -46,7 +47,7 @@ def full_sent(story: WatchedStory, version: str, to: str = "n1") -> FullMessage:
 
 
 def full_received(story: WatchedStory, version: str) -> FullMessage:
-    """By the second witness, from a process."""
+    """Full map that the second witness received from a process at that version."""
     return story.second.fulls(str(story.versions[version]))[0]
 
 
@@ -64,8 +65,8 @@ def updates(story: WatchedStory, sender: str, partition: int) -> list[tuple[int,
 
 @pytest.mark.row("PME-002")
 def test_a_server_joins_once_it_can_be_reached(story: WatchedStory) -> None:
-    """PME-002: its address is in the metastore before its join is in the ring, and nobody's log has the
-    exchange before that event was written."""
+    """PME-002: put a server's address into the metastore before its join is in the ring; no server's log has
+    the exchange before that event was written."""
     joins = [event for event in story.events if event.record.event.trigger is Trigger.NODE_JOINED]
     assert {event.record.event.node for event in joins} == {"w1", "w2", *NAMES}
     for event in joins[:4]:
@@ -130,7 +131,8 @@ def test_what_starts_an_exchange(story: WatchedStory, moment: str, trigger: Trig
 @pytest.mark.row("PME-016", "PME-061")
 @pytest.mark.parametrize("moment", ["zone", "moved", "switched", "other"])
 def test_each_server_sends_one_map_to_the_coordinator(story: WatchedStory, moment: str) -> None:
-    """PME-016, PME-061: on its connection to the coordinator; the same one again while nobody answers."""
+    """PME-016, PME-061: send one map, on the server's connection to the coordinator; the same one again until
+    it is answered."""
     version = str(story.versions[moment])
     for name in NAMES:
         singles = story.first.singles(version, name)
@@ -185,7 +187,8 @@ def test_the_full_map_is_the_union_of_the_single_maps(story: WatchedStory) -> No
 
 @pytest.mark.row("PME-035")
 def test_all_servers_have_the_coordinator_s_lists(story: WatchedStory) -> None:
-    """PME-035: their digests agree, so nobody asks for lists."""
+    """PME-035: compute the coordinator's lists on all servers; their digests agree, so no server asks for
+    lists."""
     singles = [letter.message for letter in story.first.received if isinstance(letter.message, SingleMessage)]
     assert singles
     assert not any(single.wants_affinity for single in singles)
@@ -194,8 +197,10 @@ def test_all_servers_have_the_coordinator_s_lists(story: WatchedStory) -> None:
 
 @pytest.mark.row("PME-047", "PME-048")
 def test_the_latch_opens_when_all_have_counted_down(story: WatchedStory) -> None:
-    """PME-048: before that nobody sends a map. PME-047: a server without an open put counts down at once,
-    the one with open ones does not."""
+    """PME-048: send no map before the latch opens.
+
+    PME-047: a server without an open put counts down at once, the one with open ones does not.
+    """
     version = story.versions["steps"]
     counts = [
         letter

@@ -77,7 +77,7 @@ def test_every_child_follows_a_log_level_and_writes_one_form(up: Up) -> None:
 
 
 def processes_with(up: Up, changed: dict[str, str]) -> set[str]:
-    """Those whose newest line about levels says so."""
+    """Processes whose newest line about levels reports exactly these changes."""
     levels = {line["process"]: line["changed"] for line in _lines(up) if line["event"] == "log levels"}
     return {process for process, now in levels.items() if now == changed}
 
@@ -131,7 +131,7 @@ def test_ctrl_c_ends_everything(up: Up) -> None:
 def test_a_killed_up_leaves_nothing_and_the_next_one_continues(
     start: Callable[..., Up], tmp_path: Path
 ) -> None:
-    """With one node less, which is not the one that has the zone's data."""
+    """Kill ``up`` and continue with one node less, which is not the one that has the zone's data."""
     quiet = without_spark(tmp_path)
     first = start("--nodes", "2", environment=quiet).served()
     until(lambda: first.living() == 2, SERVED_WITHIN_S, first.printed)

@@ -88,7 +88,8 @@ async def cluster(
 
 
 async def test_a_group_moves_over_tls(cluster: NodeCluster, tls: TlsFiles, tmp_path: Path) -> None:
-    """Under a writer; who shows no certificate, or one of another authority, reaches nothing."""
+    """Move a group under a writer; a client without a certificate, or with one of another authority, reaches
+    nothing."""
     cluster.start("n1", "n2", "n3")
     await cluster.write_stable(P0, "n1", "n2")
     await cluster.until(lambda: cluster.settled(P0, "n1", "n2"))
@@ -142,7 +143,8 @@ async def test_a_node_without_its_certificate_says_so(cluster: NodeCluster) -> N
 async def test_another_certificate_is_in_force_without_a_restart(
     metastore_endpoint: str, authority: trustme.CA, tls: TlsFiles, keyspace: Keyspace, tmp_path: Path
 ) -> None:
-    """Of a client of the metastore, whose watch goes on meanwhile, and of etcd itself."""
+    """Replace the certificate of a client of the metastore, whose watch goes on meanwhile, and that of etcd
+    itself."""
     own, stranger = issue(trustme.CA(), tmp_path / "own"), issue(trustme.CA(), tmp_path / "stranger")
     put(tls, own)
     store = EtcdMetastore([metastore_endpoint], 5.0, tls=own)

@@ -94,7 +94,8 @@ def test_queries_and_parameters(connection: trino.dbapi.Connection) -> None:
 
 
 def test_each_type_goes_there_and_comes_back(connection: trino.dbapi.Connection) -> None:
-    """As a parameter, in the literals that the driver writes; precision and scale are those of the value."""
+    """Send each type as a parameter, in the literals that the driver writes, and read it back; precision and
+    scale are those of the value."""
     berlin = ZoneInfo("Europe/Berlin")
     half_hours = timezone(timedelta(hours=5, minutes=30))
     values: dict[str, list[Any]] = {
@@ -247,7 +248,7 @@ def test_warnings_come_with_the_first_page(connection: trino.dbapi.Connection, z
 
 
 def test_a_statement_that_waits_can_be_canceled(server: ApiServer, zone: str) -> None:
-    """Nothing places data here, so the wait would never end; the change stays."""
+    """Cancel a wait that would never end, as no node places data here; the change stays."""
     with connect(server, session_properties={"wait": "true"}) as connection:
         request = connection._create_request()
         query = trino.client.TrinoQuery(request, f"CREATE ZONE {zone} (PARTITIONS 4)")
@@ -277,7 +278,8 @@ def test_a_wait_ends_at_its_timeout(server: ApiServer, zone: str) -> None:
 def test_a_change_that_changes_nothing_waits_for_no_version(
     connection: trino.dbapi.Connection, zone: str
 ) -> None:
-    """Its zone is not at the catalog's newest version and never will be: the wait is for what it is."""
+    """Wait for the zone as it is when nothing was changed: it is not at the catalog's newest version and never
+    will be."""
     cursor = connection.cursor()
     cursor.execute(f"CREATE ZONE {zone} (PARTITIONS 2)").fetchall()
     cursor.execute(f"CREATE ZONE {zone}_OTHER (PARTITIONS 2)").fetchall()
@@ -335,7 +337,8 @@ def test_use_and_show(connection: trino.dbapi.Connection) -> None:
 def test_a_place_that_is_not_there(
     server: ApiServer, place: dict[str, str | None], sql: str, error: str | None
 ) -> None:
-    """In the session, in USE, and in a name: as Trino refuses it; nothing is looked for elsewhere."""
+    """Refuse an absent place as Trino does, in the session, in USE, and in a name; other places are not
+    searched."""
     with connect(server, **place) as opened:
         cursor = opened.cursor()
         if error is None:
@@ -347,7 +350,8 @@ def test_a_place_that_is_not_there(
 
 
 def test_tables_of_the_catalog_are_in_their_schema(server: ApiServer, zone: str) -> None:
-    """For whoever reads the metadata: a driver's tree, SHOW, DESCRIBE and an ORM's reflection."""
+    """List tables in their schema for readers of the metadata: a driver's tree, SHOW, DESCRIBE and an ORM's
+    reflection."""
     with connect(server) as opened:
         cursor = opened.cursor()
         cursor.execute(f"CREATE ZONE {zone} (PARTITIONS 1)").fetchall()
@@ -375,7 +379,7 @@ def test_tables_of_the_catalog_are_in_their_schema(server: ApiServer, zone: str)
 
 
 def test_a_repeated_post_has_one_effect(server: ApiServer, zone: str) -> None:
-    """With a key, and also without one when the first answer was never read."""
+    """Repeat a POST with one effect: with a key, and also without one when the first answer was never read."""
     keyed = {"X-Trino-User": "tester", "Idempotency-Key": f"key-{zone}"}
     bare = {"X-Trino-User": "tester"}
     with httpx.Client(base_url=server.url, trust_env=False, timeout=60) as client:
@@ -424,7 +428,7 @@ def test_sqlalchemy_reflection(server: ApiServer) -> None:
 def test_a_statement_that_had_nothing_to_do_answers_false(
     connection: trino.dbapi.Connection, server: ApiServer, zone: str
 ) -> None:
-    """As REST's ``applied`` says."""
+    """Answer false where REST's ``applied`` is false."""
 
     def applied(sql: str) -> bool:
         answer = httpx.post(f"{server.url}/api/v1/statements", json={"sql": sql}, trust_env=False, timeout=60)

@@ -44,7 +44,7 @@ BIG = b"x" * 1_000_000
 
 @dataclass
 class Server:
-    """What a server is made of, without HTTP: catalog, relay, guard and a leading controller."""
+    """Parts of a server, without HTTP: catalog, relay, guard and a leading controller."""
 
     catalog: CatalogExecutor
     guard: StoreGuard
@@ -245,7 +245,8 @@ async def test_the_right_backup_ends_it_without_adoption(
 
 
 async def test_a_full_etcd_refuses_statements_until_there_is_space(keyspace: Keyspace, tmp_path: Path) -> None:
-    """Its own code (53100); accepted again when etcd was compacted and defragmented and the alarm is gone."""
+    """Refuse statements of a full etcd with a code of its own (53100); accept them again when etcd was
+    compacted and defragmented and the alarm is gone."""
     etcd = start_etcd_server("--quota-backend-bytes", str(16 << 20))
     try:
         async with serving(etcd, keyspace, tmp_path / "catalog.sqlite") as server:

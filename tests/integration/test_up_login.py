@@ -1,5 +1,4 @@
-"""``zonectl up``: its owner is logged in without doing anything for it, and nobody else is, but with
-``--no-auth``."""
+"""``zonectl up``: its owner alone is logged in, without doing anything for it; with ``--no-auth`` all are."""
 
 from __future__ import annotations
 
@@ -45,7 +44,7 @@ PASSWORD = "correct horse battery"
 
 @pytest.fixture(scope="module")
 def quiet(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    """No Spark, and nobody has logged in to anything."""
+    """Environment without Spark and without any login."""
     folder = tmp_path_factory.mktemp("quiet")
     return {**without_spark(folder), "ZONEKEEPER_CONTEXTS": str(folder / "contexts.json")}
 
@@ -59,8 +58,8 @@ def start(quiet: Mapping[str, str]) -> Iterator[Callable[..., Up]]:
 
 @pytest.fixture(scope="module")
 def up(start: Callable[..., Up]) -> Up:
-    """On the data of a release that had no login. Tests stop it and start the next one; what they get is the
-    first."""
+    """Installation on the data of a release that had no login. Tests stop it and start the next one; each of
+    them gets the first."""
     before = start("--no-auth").served()
     until(lambda: before.living() == 1, SERVED_WITHIN_S, before.printed)
     created = before.ctl("sql", "-e", "CREATE ZONE kept (PARTITIONS 1)", "--wait", "--timeout", "90")

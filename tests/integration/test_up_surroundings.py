@@ -1,5 +1,5 @@
-"""What ``zonectl up`` leaves open on its machine: ports, files, environments, command lines; which etcd it
-runs, and what it tells of its addresses. Real processes, each looked at through /proc, and by another user."""
+"""Openings that ``zonectl up`` leaves on its machine: ports, files, environments, command lines; the etcd that
+it runs, and the addresses that it prints. Real processes, each inspected through /proc, and by another user."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ SECRETS = {
     "ETCD_INITIAL_CLUSTER": CANARY,
 }
 OF_THE_SHELL = {"PWD", "OLDPWD", "SHLVL", "_"}
-"""What /bin/sh adds on the way to a child."""
+"""Variables that /bin/sh adds on the way to a child."""
 READ_OR_WRITE = stat.S_IRGRP | stat.S_IWGRP | stat.S_IROTH | stat.S_IWOTH
 ZONES = (
     "CREATE ZONE kept (PARTITIONS 2); CREATE ZONE mirrored (PARTITIONS 1, REPLICAS 4, QUORUM SIZE 2);"
@@ -73,7 +73,7 @@ WORKERS = (
 
 @dataclass(frozen=True)
 class Told:
-    """A process as /proc shows it to whoever may look."""
+    """A process as /proc shows it to a user with permission."""
 
     pid: int
     line: str
@@ -81,7 +81,7 @@ class Told:
 
 
 def told_to(up: Up) -> list[Told]:
-    """Of every descendant that lives; what is ending has nothing to show any more."""
+    """Command lines and variables of all living descendants; an ending process has nothing to show any more."""
     found = []
     for process in up.tree():
         try:
@@ -97,7 +97,7 @@ def told_to(up: Up) -> list[Told]:
 
 def open_to_others(directory: Path) -> list[str]:
     """Directories that others may enter or list, files that they may read or write. Spark makes the code that
-    it hands out executable for all, below directories that nobody else enters."""
+    it hands out executable for all, below directories that no other user enters."""
     found = []
     for path in (directory, *directory.rglob("*")):
         with suppress(FileNotFoundError):
@@ -117,7 +117,8 @@ def is_whole(up: Up) -> bool:
 @pytest.fixture(scope="module")
 def whole(postgres_server: str) -> Iterator[Up]:
     """An installation with everything: Spark, PostgreSQL, zones of members, of a mirror and of store servers,
-    and secrets around it; below a directory of everybody, by somebody whose files are open to all."""
+    and secrets around it; below a directory open to all users, with a umask that leaves its files open to
+    them."""
     url = make_url(new_postgres(postgres_server)).set(password=PASSWORD).render_as_string(hide_password=False)
     with starting() as run:
         up = run("--nodes", "4", environment={**SECRETS, "ZONEKEEPER_CATALOG_URL": url}, umask=0).served()
@@ -155,7 +156,8 @@ REFUSALS = (
     *("\x15\x03", "HTTP/1.0 400 Bad Request\r\n\r\nClient sent an HTTP request to an HTTPS server"),
     *("!xsAuthentication error", "!zspy4j.Py4JException: Unknown command received", "\x00\x00\x00\x03err"),
 )
-"""Of who waits for TLS or a certificate, and of Spark's processes, which have secrets of their own."""
+"""Answers of servers that wait for TLS or a certificate, and of Spark's processes, which have secrets of their
+own."""
 
 
 def refused(text: str, line: str = "") -> bool:
@@ -181,7 +183,7 @@ def listening(up: Up) -> tuple[dict[int, str], set[str]]:
 
 
 def lacking(up: Up) -> list[str]:
-    """Of what is to listen."""
+    """Names of expected listeners that do not listen."""
     lines = listening(up)[0].values()
     return [word for word in LISTENERS if not any(word in line for line in lines)]
 
@@ -223,7 +225,7 @@ def test_another_user_of_the_machine_gets_nothing(whole: Up, tmp_path: Path, own
 
 
 def test_every_address_is_told_and_etcdctl_can_be_called(whole: Up) -> None:
-    """As the README does it, with what is printed."""
+    """Print every address, and call etcdctl with what is printed, as the README does."""
     up = whole
     told = up.run_file()["addresses"]
     assert isinstance(told, dict)
@@ -264,7 +266,7 @@ def test_every_address_is_told_and_etcdctl_can_be_called(whole: Up) -> None:
 
 @pytest.mark.thorough("unit/test_supervisor_loop kills a supervisor, test_spark_processes what starts Spark")
 def test_a_killed_up_leaves_neither_spark_nor_anything_else(whole: Up) -> None:
-    """Its JVM and Python workers, too."""
+    """Kill ``up`` and find none of its processes, its JVM and Python workers included."""
     tree = whole.tree()
     whole.process.kill()
     whole.process.wait()
@@ -311,7 +313,7 @@ def test_a_directory_is_closed_and_remembers_its_etcd(start: Callable[..., Up], 
 
 
 def test_a_password_on_a_command_line_is_warned_of(tmp_path: Path) -> None:
-    """Nobody answers there: what counts is what is said before."""
+    """Warn before connecting: no database answers at that address."""
     url = f"postgresql+psycopg://me:{PASSWORD}@127.0.0.1:9/catalog"
     command = [*ZONECTL, "migrate", "--data-dir", str(tmp_path)]
     for arguments, variables, warns in (

@@ -70,7 +70,8 @@ async def watchdog() -> AsyncIterator[Watchdog]:
 
 
 async def test_guarded_processes_end_at_the_deadline(sleeper) -> None:
-    """Not before, and others never; who asked is told."""
+    """End guarded processes at the deadline and not before, and others never; report each killed one to the
+    listener."""
     guarded, taken_back, other = sleeper(), sleeper(), sleeper()
     killed: list[int] = []
     async with watchdog() as dog:
@@ -110,7 +111,7 @@ async def test_what_is_guarded_too_late_ends_at_once(sleeper) -> None:
 
 
 async def test_a_process_that_has_taken_the_id_is_not_the_guarded_one(sleeper) -> None:
-    """Only by its start time the two differ."""
+    """Leave a process with the guarded one's id: only by their start times the two differ."""
     other = sleeper()
     command = [sys.executable, "-I", "-S", str(ROOT / "rebalance" / "hosting" / "watchdog_process.py")]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as dog:
@@ -125,7 +126,7 @@ async def test_a_process_that_has_taken_the_id_is_not_the_guarded_one(sleeper) -
 
 
 async def test_a_watchdog_that_ends_is_replaced(sleeper) -> None:
-    """What it guarded runs on, and its deadline is kept by the next one."""
+    """Replace a watchdog that ends: its guarded processes run on, and the next one keeps their deadline."""
     guarded = sleeper()
     async with watchdog() as dog:
         await dog.guard(guarded.pid)
@@ -150,7 +151,7 @@ async def test_a_watchdog_that_hangs_is_replaced(sleeper) -> None:
 
 
 async def test_without_a_watchdog_nothing_starts_and_the_deadline_stands_still(sleeper) -> None:
-    """Later deadlines count only once there is somebody to keep them."""
+    """Count later deadlines only once a watchdog is there to keep them."""
     guarded = sleeper()
     dog = Watchdog(python="/nonexistent/python")
     dog.until(boottime_ns() + LONG_NS)
@@ -223,7 +224,7 @@ asyncio.run(main())
 @pytest.mark.thorough("test_fence stops and kills agents")
 @pytest.mark.parametrize(("number", "seconds"), [(signal.SIGSTOP, 2.0), (signal.SIGKILL, 600.0)])
 async def test_whoever_asked_is_stopped_or_dead(number: signal.Signals, seconds: float) -> None:
-    """A stopped one keeps nobody alive past its deadline, a dead one nobody at all."""
+    """Stop or kill the agent: stopped, it keeps no member alive past its deadline; dead, none at all."""
     command = [sys.executable, "-c", AGENT, str(seconds)]
     with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE) as agent:
         try:

@@ -36,7 +36,8 @@ async def opened(tmp_path: Path) -> AsyncIterator[tuple[Hosts, ZoneRouter]]:
 
 
 async def test_a_late_put_finds_its_id_taken(router: ZoneRouter) -> None:
-    """One that was applied before is not abandoned, and whoever repeats it is told that it was applied."""
+    """Refuse a late put whose id was abandoned. One that was applied before is not abandoned, and its
+    repetition is answered as applied."""
     await router.put(P0, "k", b"early", "early")
     await router.put(P0, "k", b"B", "b", terms=WriteTerms(abandons=("a", "early")))
     with pytest.raises(OperationAbandonedError, match="operation a was abandoned"):
@@ -74,7 +75,7 @@ async def test_a_refused_write_stays_refused_though_an_attempt_of_it_was_late(tm
 
 
 async def test_conditions(router: ZoneRouter) -> None:
-    """What was done with a condition is done once, also when it is sent again and the condition fails then."""
+    """Apply a put with a condition once, also when it is sent again and the condition fails then."""
     first = await router.put(P0, "k", b"1", "first", terms=WriteTerms(if_absent=True))
     assert (await router.get(P0, "k")).revision == first.revision
     again = await router.put(P0, "k", b"1", "first", terms=WriteTerms(if_absent=True))

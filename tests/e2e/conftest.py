@@ -39,7 +39,7 @@ class Shared:
         self._spark = False
         self._cuttable: CutInstallation | None = None
         self.clock: ShiftedClock | None = None
-        """Of the controller of the one whose links can be cut; None: no process can have one of its own."""
+        """Clock of the controller whose links can be cut; None: no process can have a clock of its own."""
         self._networks = ExitStack()
 
     def of(self, nodes: int, *, spark: bool = False) -> Installation:
@@ -70,7 +70,7 @@ class Shared:
         return self._cuttable
 
     def is_current(self, whole: Installation) -> bool:
-        """Whether no other one took its place."""
+        """True unless another installation took its place."""
         return whole in (self._running, self._cuttable)
 
     def stop(self) -> None:
@@ -85,7 +85,7 @@ SHARED_OF_SESSION = pytest.StashKey[Shared]()
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> Generator[None, None, None]:
-    """What is shared stops with its group: a worker goes on with something else."""
+    """Stop what is shared with the group that it belongs to: a worker goes on with another group."""
     yield
     shared = item.session.stash.get(SHARED_OF_SESSION, None)
     if shared is not None and (nextitem is None or group_of(file_of(nextitem)) != group_of(file_of(item))):
@@ -126,7 +126,7 @@ def cuttable(shared: Shared) -> Iterator[CutInstallation]:
 
 @pytest.fixture
 def clock_or_none(shared: Shared, cuttable: CutInstallation) -> Iterator[ShiftedClock | None]:
-    """Of the controller of ``cuttable`` alone; it is right again afterwards. None: it has the machine's."""
+    """Clock of the controller of ``cuttable`` alone, set right again afterwards; None: it has the machine's."""
     yield shared.clock
     if shared.clock is not None:
         shared.clock.jump(0)

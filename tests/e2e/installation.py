@@ -28,17 +28,17 @@ from tests.fixtures.ports import UP_PORTS
 from tests.fixtures.warm_zonectl import warm_zonectl
 
 MARK = "LC_ZK_TEST_MARK"
-"""Of the family that every child inherits; no program knows this one."""
+"""Variable that marks the family, as every child inherits it; no program knows this one."""
 ANSWER_S = 60.0
-"""For one request: far more than a server may take by itself, also on a machine that is busy."""
+"""Seconds for one request: far more than a server may take by itself, also on a machine that is busy."""
 WAIT_S = 240.0
-"""For what an idle machine does within seconds."""
+"""Seconds for what an idle machine does within a few."""
 PAUSES_S = (0.1, 0.5)
 PUT_PAUSE_S = 0.03
-"""Of a writer. Without one it takes a whole processor from what is tested."""
+"""Seconds between a writer's puts; without a pause it takes a whole processor from what is tested."""
 SPARK = "spark"
 WITH_SPARK = pytest.mark.parametrize("installation", [SPARK], indirect=True)
-"""For tests that show Spark: a JVM takes as long as a whole installation without one."""
+"""Installation with Spark, for tests that show it: a JVM takes as long as a whole installation without one."""
 ZONECTL = (sys.executable, "-m", "app.cli")
 
 
@@ -71,7 +71,8 @@ def _next_pause_s(waited_s: float) -> float:
 
 
 def without_spark(directory: Path) -> dict[str, str]:
-    """For an environment: placement is the kernel's own, no JVM is started and none is waited for."""
+    """Variables of an environment without Spark: placement is the kernel's own, no JVM is started and none is
+    waited for."""
     return {"ZONEKEEPER_SPARK_WAIT_S": "0", "JAVA_HOME": str(directory / "no-java")}
 
 
@@ -163,17 +164,17 @@ class Installation:
 
     @property
     def access(self) -> LocalAccess:
-        """To the API of the process that runs now."""
+        """Access to the API of the process that runs now."""
         return LocalAccess.of(self.directory)
 
     @property
     def login(self) -> ClientLogin:
-        """Of clients of the Python library."""
+        """Login of clients of the Python library."""
         return self.access.login
 
     @property
     def tls(self) -> TlsFiles | None:
-        """What etcd, members and store servers ask for; None: they ask for nothing."""
+        """Certificates that etcd, members and store servers require; None: they require none."""
         return LocalAuthority.of_machines(self.directory).files
 
     @property

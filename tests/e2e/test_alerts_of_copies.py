@@ -25,12 +25,12 @@ pytestmark = [
 
 
 def no_store_server(installation: Installation, name: str) -> AbstractContextManager[None]:
-    """Its agent starts it, and it does not live long."""
+    """Kill the node's store server for the length of the block, each time that its agent has started it."""
     return held_down(lambda: installation.processes("app.cli", " store serve ", f"--name {name}"))
 
 
 def member_url(installation: Installation, node: str) -> str:
-    """Of the only partition's member there, while it runs."""
+    """Peer URL of the only partition's voter on that node while it runs; otherwise empty."""
     (partition,) = installation.partitions("GROUPED")
     found = [m for m in partition["members"] if m["node"] == node and m["state"] == "RUNNING"]
     return str(found[0]["peer_url"]) if found and found[0]["role"] == "VOTER" else ""

@@ -1,5 +1,5 @@
 """Attackers beside an administrator: strangers' chunks of one byte, a low user's long scripts, WebSockets that
-nobody has let in, and silent connections to store servers. Statements and puts take at most so much longer, no
+were never let in, and silent connections to store servers. Statements and puts take at most so much longer, no
 process ends for it, and the memory is given back.
 
 Times without and with attackers are taken by turns, so that other work of the machine is in both.
@@ -114,7 +114,7 @@ def servers(installation: Installation) -> dict[str, int]:
 
 
 def store_ports(installation: Installation) -> list[int]:
-    """On which store servers listen."""
+    """Ports on which store servers listen."""
     return [
         connection.laddr.port
         for process in installation.processes("store serve")

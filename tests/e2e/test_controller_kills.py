@@ -100,7 +100,7 @@ async def kill_and_show(
 
 @pytest.mark.row("I3-004", "I3-016", "I3-060")
 async def test_controller_is_killed(own_etcd: EtcdServer, keyspace: Keyspace, tmp_path: Path) -> None:
-    """I3-004, I3-016, I3-060: whoever leads next finishes the same operation, and no invariant breaks."""
+    """I3-004, I3-016, I3-060: finish the same operation under the next leader without breaking an invariant."""
     await kill_and_show(own_etcd, keyspace, tmp_path, KILLS, PARTITIONS)
 
 

@@ -31,9 +31,9 @@ SEED = int(os.environ.get("SOAK_SEED", "1"))
 SOAK_S = float(os.environ.get("SOAK_CUTS_S", "600"))
 SHORT_S = (5.0, 6.0)
 ONWARD_S = 60.0
-"""For a move, an election of the metastore's, and what its clients take to find the new leader."""
+"""Seconds for a move, an election of the metastore's, and its clients' search for the new leader."""
 SLICE = ("joiner_from_leader_while_copying",)
-"""In every run; all kinds take turns in the long one."""
+"""Kinds of cuts in every run; all kinds take turns in the long one."""
 ROOT = Path(__file__).parents[2]
 HOLDER = """
 import pathlib, sys, time
@@ -65,8 +65,8 @@ async def test_a_slice_of_cuts(whole: CutInstallation, tmp_path: Path) -> None:
     "store", [STORES[0], *(pytest.param(each, marks=pytest.mark.soak) for each in STORES[1:])]
 )
 def test_a_move_goes_on_while_a_member_of_the_metastore_is_cut_off(whole: CutInstallation, store: str) -> None:
-    """From the two others only: every process reaches it, and those that watch there are sent on when it has
-    known of no leader for a while."""
+    """Cut a member of the metastore off from the two others only: every process reaches it, and those that
+    watch there are sent on when it has known of no leader for a while."""
     whole.execute(WITH_ALL, CONVERGENCE_S)
     for other in STORES:
         if other != store:
@@ -101,7 +101,7 @@ def test_nothing_is_left_of_an_installation_whose_test_was_killed(tmp_path: Path
 @pytest.mark.soak
 @pytest.mark.timeout(SOAK_S + 3_600)
 async def test_every_kind_of_cut(whole: CutInstallation, tmp_path: Path) -> None:
-    """As above, every kind, again and again until the time is over."""
+    """Strike as in the short run, with every kind of cut, again and again until the time is over."""
     run, chooser = CutRun(whole, SEED, tmp_path, pause_s=BUSY_PAUSE_S), random.Random(SEED)
     names = os.environ["SOAK_CUTS"].split(",") if "SOAK_CUTS" in os.environ else list(BY_NAME)
     begun = time.monotonic()

@@ -28,7 +28,7 @@ def open_engine(room):
 
 
 def package(directory: Path) -> Path:
-    """As pip would have installed it."""
+    """Directory of a package as pip would have installed it."""
     about = directory / "acme_store-1.0.dist-info"
     about.mkdir(parents=True)
     (directory / "acme_store.py").write_text(PACKAGE)

@@ -56,7 +56,7 @@ def read_back(whole: SpreadInstallation, *zones: str) -> None:
 
 
 def versions_of(url: str) -> tuple[str, str]:
-    """Of the program, and of its cluster: major and minor."""
+    """Versions of the program and of its cluster: major and minor."""
     told = httpx.get(f"{url}/version", trust_env=False, timeout=30).raise_for_status().json()
     return told["etcdserver"].rpartition(".")[0], told["etcdcluster"].rpartition(".")[0]
 
@@ -66,14 +66,14 @@ def of_metastore(whole: SpreadInstallation) -> list[tuple[str, str]]:
 
 
 def of_members(whole: SpreadInstallation) -> list[tuple[str, str]]:
-    """Of all members of groups that run."""
+    """Versions of all running members of groups, sorted."""
     flag = "--listen-client-urls="
     words = [word for process in whole.processes("etcd", "/members/") for word in process.cmdline()]
     return sorted(versions_of(word.removeprefix(flag)) for word in words if word.startswith(flag))
 
 
 def go_up(whole: SpreadInstallation, node: str, minor: str) -> None:
-    """In order: no partition loses its majority."""
+    """Upgrade the node in order, so that no partition loses its majority."""
     wait_for(f"{node} may stop", lambda: may_stop(whole, node))
     whole.sites.end(node)
     whole.sites.programs[node] = program(minor)
@@ -81,7 +81,7 @@ def go_up(whole: SpreadInstallation, node: str, minor: str) -> None:
 
 
 def create(whole: SpreadInstallation, zone: str, picked: str) -> None:
-    """Of one replica on a node that ``picked`` matches, with ``KEYS``."""
+    """Create a zone of one replica on a node that ``picked`` matches, with ``KEYS``."""
     whole.execute(f"CREATE ZONE {zone} (PARTITIONS 1, REPLICAS 1, NODES FILTER '{picked}')", CONVERGED_S)
     put(whole, zone)
 
@@ -131,7 +131,8 @@ def test_an_installation_serves_while_its_metastore_goes_up(whole: SpreadInstall
 
 @pytest.mark.slow("six restarts of a node, each with puts, and copies between two versions")
 def test_a_zone_serves_while_its_nodes_go_up(whole: SpreadInstallation) -> None:
-    """Its groups have members of two versions for a while; one on older nodes gets replicas on a newer one."""
+    """Upgrade nodes one after another: groups have members of two versions for a while, and one on older nodes
+    gets replicas on a newer one."""
     zones, groups = ["KEPT"], 2
     for older, minor in pairwise(MINORS):
         begun = [(older, older)] * groups * len(NODES)
@@ -161,7 +162,8 @@ def test_a_zone_serves_while_its_nodes_go_up(whole: SpreadInstallation) -> None:
 def test_a_group_on_a_newer_node_waits_for_older_nodes_to_go_up(
     whole: SpreadInstallation,
 ) -> None:
-    """etcd lets nobody join who is older than all members; the zone serves with what it has meanwhile."""
+    """Let a zone serve with the replicas that it has while older nodes are not upgraded: etcd takes no member
+    that is older than all others."""
     go_up(whole, NODES[0], "3.5")
     wait_for("all nodes", whole.is_whole)
     create(whole, "NEWER", ON_FIRST)
@@ -180,7 +182,8 @@ def test_a_group_on_a_newer_node_waits_for_older_nodes_to_go_up(
 
 
 def test_a_node_refuses_an_older_minor_version(whole: SpreadInstallation) -> None:
-    """Also one that etcd itself would still take back, as the other members are of the older version."""
+    """Refuse an older version also where etcd itself would still take the node back, as the other members are
+    of the older version."""
     name = NODES[0]
     whole.sites.end(name)
     whole.sites.programs[name] = program("3.5")

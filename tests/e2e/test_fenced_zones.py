@@ -1,4 +1,4 @@
-"""A HIGH_AVAILABILITY zone whose majority nobody hears, or whose agents stand still, is founded anew, and then
+"""A HIGH_AVAILABILITY zone whose majority is unheard, or whose agents stand still, is founded anew, and then
 the old group acknowledges nothing any more; a STRONG_CONSISTENCY zone beside it notices nothing. Whole
 processes, each at a site of its own: H1 to H5 of ``rebalance/tech-notes/isolation.md``."""
 
@@ -36,16 +36,17 @@ pytestmark = [pytest.mark.timeout(600), pytest.mark.slow("fences and leases have
 
 LOST = NODES[:2]
 ON_S = 2.0
-"""So long the new group goes on before the old one's members are heard again."""
+"""Seconds for which the new group goes on before the old one's members are heard again."""
 OUTAGE_S, LONG_OUTAGE_S = 15.0, 60.0
 OUTAGE_RESET_S = 12
 """The fence is longer than a metastore on a busy machine takes from its first word to a leader, and shorter
 than the outages."""
 LONGEST_PAUSE_S = 10.0
-"""In which no put of a zone is acknowledged though a majority of it is well: an election, on a busy machine."""
+"""Longest time without an acknowledged put of a zone though a majority of it is well, in seconds: an election,
+on a busy machine."""
 HOUR_S = 3_600
 BEFORE_RESET_S = 20
-"""The time of resets before somebody makes it shorter."""
+"""Time of resets before it is made shorter, in seconds."""
 
 
 @pytest.fixture(scope="module")
@@ -77,7 +78,7 @@ def separate(whole: CutInstallation, split: Split) -> None:
 async def served_anew(
     running: Trial, blow: Strike, generation: int, split: Split
 ) -> tuple[int, dict[str, str]]:
-    """When the reset came; and what the survivor's copy had when nobody could put any more. The zone of
+    """Time of the reset, and data of the survivor's copy from when no client could put any more. The zone of
     STRONG_CONSISTENCY takes puts on the lost nodes all the time."""
     url = (await asyncio.to_thread(running.open.urls))[split.survivor]
     await asyncio.sleep(max(0.0, FENCE_S + STOPPED_S - blow.seconds_to(time.monotonic_ns())))

@@ -1,4 +1,5 @@
-"""What a reset has left short is filled up when nodes are back, and says so until then."""
+"""Zones that a reset has left short are filled up when nodes are back, and say until then that they are
+short."""
 
 from __future__ import annotations
 
@@ -67,7 +68,7 @@ def test_a_zone_is_whole_again_after_a_reset(five_nodes: Installation, options: 
         waits = f"REPLICAS_MISSING: {asked - 1} of {asked} replicas, awaits {away}"
 
         def has_one_more() -> bool:
-            """Nobody waits for the one that is still away: no move names it."""
+            """True once all nodes but the absent one have a replica, without a move that names that one."""
             (partition,) = five_nodes.partitions(zone)
             pending = partition["pending"] or {"peers": (), "learners": ()}
             assert away not in {*pending["peers"], *pending["learners"]}

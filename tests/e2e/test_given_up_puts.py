@@ -49,8 +49,8 @@ async def given_up(client: ZoneClient, key: str) -> None:
 async def test_an_acknowledged_put_is_not_overtaken(
     installation: Installation, options: str, words: tuple[str, ...]
 ) -> None:
-    """Those who keep the zone stand still; A is given up after two seconds, and B is put to the same key; they
-    go on, and B is acknowledged."""
+    """Suspend the processes that keep the zone, give A up after two seconds, and put B to the same key;
+    resumed, they acknowledge B, and A never overtakes it."""
     await asyncio.to_thread(installation.execute, f"CREATE ZONE given (PARTITIONS 4, REPLICAS 3) {options}")
     async with ZoneClient([installation.url], time_limit_s=LAST_S, **installation.login) as client:
         await asyncio.gather(*(client.put("GIVEN", key, "before") for key in KEYS))

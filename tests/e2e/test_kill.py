@@ -42,7 +42,7 @@ def rests(victim: Installation, zone: str) -> bool:
 
 
 def one_spark(victim: Installation) -> bool:
-    """What is told of Spark may be older than its JVM's end."""
+    """True if Spark is ready with one JVM; readiness alone may be older than that JVM's end."""
     ready = victim.get("/readyz")["spark"] == "ready"
     return ready and len(victim.processes("java", "org.apache.spark")) == 1
 
@@ -52,7 +52,8 @@ def one_spark(victim: Installation) -> bool:
 @pytest.mark.soak
 @pytest.mark.parametrize("kill", [kill_parent, kill_server, kill_metastore, kill_spark])
 def test_kill_during_an_alter(installation: Installation, kill: FunctionType) -> None:
-    """I3-006, I3-016, I3-034, I3-050: it converges, the keys are all there, nobody is left over."""
+    """I3-006, I3-016, I3-034, I3-050: converge after the kill, with all keys and without a process left
+    over."""
     victim = installation
     wait_for("the whole installation", victim.is_whole)
     zone = kill.__name__.upper()

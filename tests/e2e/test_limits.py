@@ -23,7 +23,8 @@ PAUSE_S = 0.1
 
 
 class Samples:
-    """What all partitions of a zone were doing, again and again, each time at one revision."""
+    """Samples of all partitions of a zone, taken again and again, each at one revision: moves under way, and
+    causes of those that wait."""
 
     def __init__(self, installation: Installation, zone: str) -> None:
         self._installation = installation

@@ -17,7 +17,7 @@ QUORUM = 3
 
 
 def lose(installation: Installation, name: str) -> psutil.Process:
-    """Kill the node's members; its agent is frozen, so that nobody starts them again."""
+    """Kill the node's members; its agent is frozen, so that they are not started again."""
     (agent,) = installation.processes("app.cli", " node ", f"--name {name}")
     agent.suspend()
     for member in installation.processes("etcd", "/members/"):
@@ -76,7 +76,8 @@ ZONES = ("REMADE", "REFILLED")
 
 @pytest.mark.thorough("unit/test_node_removal, and simulation/test_joiner_gone_for_good")
 def test_a_node_that_is_gone_for_good_is_removed(five_nodes: Installation) -> None:
-    """Its replicas are made anew elsewhere, a drain of it ends, and its machine comes back as a new node."""
+    """Remove a node that is gone for good: its replicas are made anew elsewhere, a drain of it ends, and its
+    machine comes back as a new node."""
     five_nodes.execute("CREATE ZONE remade (PARTITIONS 4, REPLICAS 3)")
     five_nodes.execute("CREATE ZONE refilled (PARTITIONS 8, REPLICAS 2) STORAGE PROFILES ['bulk']")
     with BlockingZoneClient([five_nodes.url], **five_nodes.login) as client:

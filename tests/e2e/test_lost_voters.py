@@ -18,10 +18,10 @@ pytestmark = [
 
 @pytest.mark.row("IEP-059", "IEP-060", "R2", "R5")
 def test_learners_found_the_group_where_every_voter_is_lost(five_nodes: Installation) -> None:
-    """IEP-059, IEP-060, R2, R5: five nodes, three voters and two learners; the nodes of the voters are killed.
-    Nobody leads then. The dry run shows both learners and what they have; beginning empty is refused while they
+    """IEP-059, IEP-060, R2, R5: kill the nodes of three voters out of five, with two learners. The group then
+    has no leader. The dry run shows both learners and their revisions; beginning empty is refused while they
     live; the better one founds the group, which has every put that was acknowledged before the learners had it;
-    who returns serves nothing old."""
+    a node that returns serves nothing old."""
     five_nodes.execute("CREATE ZONE rowfour (PARTITIONS 1, REPLICAS ALL, QUORUM SIZE 2)")
     (before,) = five_nodes.partitions("ROWFOUR")
     voters, learners = before["stable"]["peers"], before["stable"]["learners"]

@@ -22,7 +22,7 @@ pytestmark = pytest.mark.timeout(600)
 
 UNHEARD = NODES[:2]
 SILENT_S = RESET_S + 1.0
-"""After the lease's end: zones of HIGH_AVAILABILITY would be reset."""
+"""Seconds after the lease's end in which zones of HIGH_AVAILABILITY would be reset."""
 ANSWER_S = 60.0
 
 
@@ -58,7 +58,7 @@ async def answers(puts: PinnedPuts, *urls: str) -> None:
 
 
 def test_two_groups_that_both_serve_are_seen() -> None:
-    """Only a put that began after the later group's first acknowledgement is one too many."""
+    """Report only puts that began after the later group's first acknowledgement as too late."""
 
     def put(generation: int | None, invoked: int, returned: int) -> Acknowledged:
         return Acknowledged("http://n1:1", generation, "k", "v", invoked, returned)
@@ -74,8 +74,8 @@ def test_two_groups_that_both_serve_are_seen() -> None:
 async def test_members_whose_nodes_are_cut_from_the_metastore_go_on(
     whole: CutInstallation, group: Group
 ) -> None:
-    """H1 is not for them: a majority that the metastore does not hear acknowledges puts all the time, through
-    every member, and nobody founds another group."""
+    """Let a majority that the metastore does not hear acknowledge puts all the time, through every member: H1
+    does not apply to it, and no other group is founded."""
     urls = tuple(group.urls.values())
     async with pinned_puts(group.partition, urls) as puts:
         await answers(puts, *urls)

@@ -58,7 +58,7 @@ REFUSED_RECOVERIES = {
         "reset-lost": "RECOVERY_NOT_NEEDED",
     },
 }
-"""Of a zone that is well, by its storage profile."""
+"""Refusals of each recovery of a zone that is well, by its storage profile."""
 ZONES = ("a/b?c#d", "%2F..%", "kv/x/y", "\"quoted\" 'text' -- ;", "..a &=+", "<b>東京 🙂</b>")
 
 

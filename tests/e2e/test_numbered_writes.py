@@ -31,7 +31,7 @@ put that waits out its own limit looks the same."""
 WELL_S = 180.0
 WHOLE_S, HEARD_S = 60.0, 10.0
 MEMBERS = 4
-"""Of each of three nodes: as many as the zone of groups has partitions."""
+"""Members of each of three nodes: as many as the zone of groups has partitions."""
 LIVELY_S = 3.0
 
 pytestmark = [
@@ -42,7 +42,7 @@ pytestmark = [
 
 @dataclass
 class Words:
-    """What the service says, once a second. ``ready_in_trouble``: seconds of "ready" after the trouble had to
+    """Reports of the service, once a second. ``ready_in_trouble``: seconds of "ready" after the trouble had to
     be seen; ``quiet_in_trouble``: of those, how many had no alert that fires or is about to."""
 
     load: NumberedLoad
@@ -55,7 +55,7 @@ class Words:
     quiet_in_trouble: int = 0
     trouble: int = 0
     seen_from: float | None = None
-    """From then on something is known to be missing, in monotonic seconds; None: nothing is."""
+    """Beginning of a time in which something is known to be missing, in monotonic seconds; None: nothing is."""
     answering_from: float | None = None
     examples: list[str] = field(default_factory=list)
 

@@ -23,7 +23,7 @@ LONG = pytest.param(30, marks=[pytest.mark.soak, pytest.mark.timeout(LONG_S)])
 
 @pytest.fixture(scope="module")
 def tried(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Installation]:
-    """Of this module's own: limits, drains and pauses are made at random."""
+    """Installation of this module's own, as limits, drains and pauses are made at random."""
     directory = tmp_path_factory.mktemp("openapi")
     whole = Installation(directory / "data", 2, without_spark(directory))
     try:

@@ -33,7 +33,7 @@ def victim(installation: Installation) -> Iterator[Installation]:
 
 
 def leader(victim: Installation) -> int:
-    """The process whose controllers lead; 0: nobody."""
+    """Process whose controllers lead; 0: none does."""
     name = victim.get("/readyz")["controller"]
     return int(name.rpartition("/")[2]) if name else 0
 

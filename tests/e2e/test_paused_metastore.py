@@ -1,4 +1,5 @@
-"""The metastore stands still for longer than leases last, and goes on: nobody has left, so nothing may move."""
+"""A metastore that stands still for longer than leases last, and goes on: no node has left, so nothing may
+move."""
 
 from __future__ import annotations
 

@@ -36,8 +36,8 @@ class Directory:
         self._written: dict[tuple[str, str], str] = {}
 
     def run(self, build: Build) -> None:
-        """Its ``up`` in the place of the one before, which is stopped as by Ctrl-C. Each of its processes is of
-        that build."""
+        """Run the build's ``up`` in place of the one before, which is stopped as by Ctrl-C; check that each
+        process is of that build."""
         if self.whole.is_running():
             assert self.whole.stop() == ExitCode.INTERRUPTED
         self.whole.command = build.zonectl
@@ -82,7 +82,7 @@ class Directory:
                 assert answer.json()["value"] == self._written["GROUPED", self._first("GROUPED")]
 
     def alter(self, replicas: int) -> None:
-        """Of both zones, as far as the last data is moved."""
+        """Alter both zones, until the last data is moved."""
         for zone in ZONES:
             self.whole.execute(f"ALTER ZONE {zone} SET (REPLICAS {replicas})")
 

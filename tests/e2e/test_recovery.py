@@ -25,7 +25,7 @@ pytestmark = [
 
 @pytest.fixture(autouse=True)
 def without_zones(five_nodes: Installation) -> Iterator[None]:
-    """Members that nobody needs any more take time from those that come."""
+    """Drop all zones after the test, as members of no use take time from those that come."""
     yield
     for zone in five_nodes.get("/api/v1/zones")["zones"]:
         five_nodes.execute(f"DROP ZONE {zone['name']}")
@@ -41,7 +41,8 @@ async def fenced(installation: Installation) -> None:
 
 
 def follows_nobody(installation: Installation, zone: str, name: str) -> bool:
-    """What the member itself says: a leader sends its log for an election time after it lost its majority."""
+    """True if the member itself names no leader: a leader sends its log for an election time after it lost its
+    majority."""
     (partition,) = installation.partitions(zone)
     (url,) = (each["client_url"] for each in partition["members"] if each["node"] == name)
     status = f"{url}/v3/maintenance/status"
@@ -197,8 +198,8 @@ def test_a_group_that_serves_is_left_alone(five_nodes: Installation) -> None:
 @pytest.mark.thorough("contract/test_high_availability, and H3 in test_fenced_zones")
 @pytest.mark.row("IEP-051")
 def test_a_zone_that_helps_itself(five_nodes: Installation) -> None:
-    """IEP-051, S191: HIGH_AVAILABILITY needs nobody: after the delay the living node goes on, and the others
-    come back into it."""
+    """IEP-051, S191: go on with the living node of a HIGH_AVAILABILITY zone after the delay, without an
+    operator; the others come back into it."""
     wait_for("every node", lambda: all(each["alive"] for each in five_nodes.get("/api/v1/nodes")["nodes"]))
     asyncio.run(fenced(five_nodes))
     five_nodes.execute("CREATE ZONE ha (PARTITIONS 1, REPLICAS 3, CONSISTENCY MODE 'HIGH_AVAILABILITY')")

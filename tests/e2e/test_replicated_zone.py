@@ -97,7 +97,7 @@ def put(installation: Installation, key: str, value: str) -> int:
 
 
 def kill(installation: Installation, name: str) -> psutil.Process:
-    """The node's processes die; its agent is frozen first, so that nobody starts them again."""
+    """Kill the node's processes; its agent is frozen first, so that they are not started again."""
     (agent,) = installation.processes("app.cli", " node ", f"--name {name}")
     agent.suspend()
     for process in installation.processes("etcd"):
@@ -109,9 +109,9 @@ def kill(installation: Installation, name: str) -> psutil.Process:
 @pytest.mark.row("IEP-001..006", "IEP-034", "IEP-045..047")
 def test_voters_and_learners_as_nodes_come_and_go(seven: Installation) -> None:
     """IEP-001, IEP-002, IEP-003, IEP-004, IEP-005, IEP-006, IEP-034, IEP-045, IEP-046, IEP-047; S056, S057,
-    S180, S181: seven nodes are three voters and four learners in each partition; a learner that goes takes
-    nobody's role along, a voter that goes is replaced by a learner; who comes back is a replica again, without
-    any ALTER."""
+    S180, S181: place three voters and four learners of each partition on seven nodes. A learner that goes
+    changes no other role, a voter that goes is replaced by a learner; a node that comes back is a replica
+    again, without any ALTER."""
     seven.execute(CREATE.format(down=0))
     assert [(len(voters), len(learners)) for voters, learners in roles(seven)] == [(3, 4)] * 2
     everybody = {f"n{number}" for number in range(1, NODES + 1)}
@@ -196,7 +196,7 @@ def test_a_lost_majority_promotes_nobody_and_a_reset_keeps_what_is_known(seven: 
 
 
 def group_voters(installation: Installation, zone: str) -> set[str]:
-    """Of the zone's only partition: what a member of the group itself lists."""
+    """Voters of the zone's only partition that a member of the group itself lists."""
     (partition,) = installation.partitions(zone)
     url = next(each["client_url"] for each in partition["members"] if each["role"] == "VOTER")
     listed = f"{url}/v3/cluster/member/list"

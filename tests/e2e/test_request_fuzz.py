@@ -1,5 +1,5 @@
-"""Requests at random to a real server: whatever keys, names and bodies are made of, nothing ends or breaks, and
-nobody does what is not granted."""
+"""Requests at random to a real server: with any keys, names and bodies, nothing ends or breaks, and no caller
+does what is not granted."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ CALLERS_SLICE = 400
 CHECKED_EVERY = 2_000
 """Requests between two looks at the whole state."""
 RESIDENT_MOST = 1.10
-"""Of what the server had after a tenth of the requests."""
+"""Most resident memory at the end, as a multiple of the server's after a tenth of the requests."""
 
 PLACES = (
     *("zones/{}", "zones/{}/partitions", "zones/{}/routing", "nodes/{}/can-stop", "operations/{}"),

@@ -24,7 +24,7 @@ pytestmark = [
 ]
 
 STORED = "STORAGE PROFILES ['bulk']"
-"""Of zones that store servers keep."""
+"""Option of zones that store servers keep."""
 LOST = {
     "lost_a": "(PARTITIONS 4, REPLICAS 3)",
     "lost_b": f"(PARTITIONS 4, REPLICAS 3) {STORED}",
@@ -37,7 +37,8 @@ NEW = {
     "new_c": "(PARTITIONS 4, REPLICAS 3)",
     "new_d": f"(PARTITIONS 8, REPLICAS 2) {STORED}",
 }
-"""In the order of ids: each of another shape than the lost one, the first two of another engine."""
+"""Options of new zones in the order of ids: each of another shape than the lost one, the first two of another
+engine."""
 KEYS = tuple(f"key-{number}" for number in range(6))
 
 
@@ -76,7 +77,7 @@ def copied(source: Path, target: Path) -> None:
 
 
 def restore(whole: Installation) -> None:
-    """Both stores, and nothing else."""
+    """Restore both stores, and nothing else."""
     for store in stores(whole):
         shutil.rmtree(store) if store.is_dir() else store.unlink()
     for store in (whole.directory.parent / "backup").iterdir():
@@ -97,7 +98,7 @@ def ids(whole: Installation) -> dict[str, int]:
 
 
 def read(whole: Installation, zone: str) -> list[str | None]:
-    """Its values; None: the zone serves and does not have the key."""
+    """Values of the zone's keys; None: the zone serves and does not have the key."""
 
     def value(key: str) -> Any:
         response = whole.request("GET", f"/api/v1/zones/{zone}/kv/{key}")
@@ -108,7 +109,8 @@ def read(whole: Installation, zone: str) -> list[str | None]:
 
 
 def disk(whole: Installation, node: str) -> dict[str, Any]:
-    """What lies there: members by directory, with their reservation, and copies of the store by zone."""
+    """Content of the node's directory: members by directory, with their reservation, and copies of the store by
+    zone."""
     directory = whole.directory / "nodes" / node
     members = {
         path.parent.name: (path.parent / "data" / "member" / "wal").is_dir()
@@ -169,7 +171,8 @@ def test_nodes_know_more_than_both_restored_stores(whole: Installation) -> None:
 
 
 def test_a_node_that_was_away_has_copies_of_lost_zones_under_new_ids(whole: Installation) -> None:
-    """Nobody knew of them when the ids were given, and the node itself has forgotten how far etcd was."""
+    """Bring a node back that was away when ids were given, so that its copies of lost zones were unknown; the
+    node itself has forgotten how far etcd was."""
     lost = {ids(whole)[zone] for zone in LOST}
     whole.stop()
     nodes, away = whole.directory / "nodes", whole.directory.parent / "away"
@@ -202,6 +205,6 @@ def test_a_node_that_was_away_has_copies_of_lost_zones_under_new_ids(whole: Inst
 
 
 def launch(whole: Installation) -> None:
-    """Whether its zones are served or not."""
+    """Start the installation, with zones that are served or not, and wait for its nodes."""
     whole.launch()
     wait_for("nodes", lambda: whole.request("GET", "/readyz").json()["nodes"] >= whole.nodes)

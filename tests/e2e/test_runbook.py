@@ -39,7 +39,7 @@ class Loss:
             agent.resume()
 
     def labels(self) -> dict[str, str]:
-        """Of the alert, once it fires."""
+        """Labels of the alert, once it fires."""
         labels: dict[str, str] = fires(self._installation, ALERT)["labels"]
         return labels
 
@@ -98,7 +98,7 @@ def told(done: subprocess.CompletedProcess[str]) -> str:
 
 
 def test_the_page_when_the_nodes_come_back(five_nodes: Installation) -> None:
-    """What was acknowledged before the loss is there, and the group is the same as before."""
+    """Keep what was acknowledged before the loss, in the same group as before."""
     with lost_zone(five_nodes) as loss:
         follower = Follower(RunbookPage(ALERT), loss.labels(), five_nodes.of_commands)
         confirm(follower, loss)

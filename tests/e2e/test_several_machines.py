@@ -75,7 +75,7 @@ def loaded(client: BlockingZoneClient) -> Iterator[Load]:
 
 @pytest.fixture(scope="module")
 def whole(postgres_server: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Machines]:
-    """As the page's first parts leave it."""
+    """Machines as the page's first parts leave them."""
     need(missing())
     database = new_postgres(postgres_server)
     with machines(tmp_path_factory.mktemp("machines"), database) as hosts:
@@ -95,7 +95,7 @@ def whole(postgres_server: str, tmp_path_factory: pytest.TempPathFactory) -> Ite
 
 
 def certify(hosts: Machines, host: str) -> None:
-    """What the page says to copy."""
+    """Copy to the host what the page says to copy."""
     own = hosts.home(HERE)
     for source, target in (("ca.pem", "ca.pem"), (f"{host}.pem", "host.pem"), (f"{host}.key", "host.key")):
         (hosts.home(host) / target).write_bytes((own / source).read_bytes())
@@ -126,7 +126,7 @@ def live_nodes(hosts: Machines) -> set[str]:
 
 
 def client_of(hosts: Machines) -> BlockingZoneClient:
-    """A program with a certificate of the authority, and the login of whoever followed the page."""
+    """Client with a certificate of the authority, and with the login of the user who followed the page."""
     own = hosts.home(HERE)
     contexts = json.loads((own / ".config" / "zonekeeper" / "contexts.json").read_text())
     return BlockingZoneClient(
@@ -140,7 +140,8 @@ def client_of(hosts: Machines) -> BlockingZoneClient:
 
 @pytest.mark.slow("twelve processes on four hosts are started, and all restarted one after the other")
 def test_each_host_is_restarted_under_load(whole: Machines) -> None:
-    """Its client is told of no error: a zone of three replicas has two of them all the time."""
+    """Restart each host without an error at its client: a zone of three replicas has two of them all the
+    time."""
     whole.follow("First zone", OWN)
     assert whole.run(HERE, "zonectl kv get orders first") == "value\n"
     with client_of(whole) as client, loaded(client) as load:
@@ -196,14 +197,15 @@ def test_a_host_that_is_lost_for_good_is_replaced(whole: Machines) -> None:
 
 
 def refused_since(before: str, log: Path, refusal: str) -> str:
-    """What was logged since, once that is in it."""
+    """Part of the log that was added since, once the refusal is in it; until then empty."""
     shown = log.read_text().removeprefix(before)
     return shown if refusal in shown else ""
 
 
 @pytest.mark.slow("processes look at their certificates every few seconds")
 def test_certificates_are_replaced_under_load(whole: Machines) -> None:
-    """The API and etcd show the new ones, and nobody is restarted, nor told of an error."""
+    """Replace certificates while clients work: the API and etcd show the new ones, no process is restarted, and
+    no client gets an error."""
     with client_of(whole) as client, loaded(client) as load:
         whole.follow("Certificates are replaced", OWN)
         for host in ("a", "b"):
@@ -217,7 +219,7 @@ def test_certificates_are_replaced_under_load(whole: Machines) -> None:
 
 
 def shows_its_own(hosts: Machines, host: str, port: int) -> bool:
-    """Whether it shows the certificate that is in the host's directory."""
+    """True if the port shows the certificate that is in the host's directory."""
     own = hosts.home(HERE)
     context = ssl.create_default_context(cafile=own / "ca.pem")
     context.load_cert_chain(own / "a.pem", own / "a.key")
@@ -231,7 +233,7 @@ def shows_its_own(hosts: Machines, host: str, port: int) -> bool:
 
 
 def check(hosts: Machines, load: Load) -> None:
-    """What was acknowledged is there, by another way."""
+    """Check that acknowledged values are there, read in another way."""
     assert load.written
     for key, value in list(load.written.items())[:5]:
         assert hosts.run(HERE, f"zonectl kv get orders {key}") == f"{value}\n"

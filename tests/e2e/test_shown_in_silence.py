@@ -18,8 +18,8 @@ from tests.fixtures.fault_scenes import held_down, metastore, suspended
 
 PARTITIONS = 3
 ZONES = ("GROUPED", "FENCED", "KEPT")
-"""Of groups, whose members need no metastore, or stop where it hangs; and of store servers, which stop without
-one."""
+"""Zones of groups, whose members need no metastore, or stop where it hangs; and of store servers, which stop
+without one."""
 EXPECTED = {
     "hangs": {"GROUPED": "SERVING", "FENCED": "NOT_SERVING", "KEPT": "NOT_SERVING"},
     "killed": {"GROUPED": "SERVING", "KEPT": "NOT_SERVING"},
@@ -92,7 +92,7 @@ class Shown:
     states: list[tuple[str, int, float, str]] = field(default_factory=list)
 
     def now(self) -> set[tuple[str, frozenset[str]]]:
-        """Of each zone: the states of its partitions."""
+        """States of each zone's partitions."""
         found = set()
         for zone in ZONES:
             rows = self.installation.get(f"/api/v1/zones/{zone}/recovery/states")["partitions"]
@@ -141,7 +141,7 @@ def test_partitions_are_shown_as_puts_find_them(installation: Installation, way:
 
 
 def silent(installation: Installation, way: str) -> AbstractContextManager[None]:
-    """Of a metastore that is started anew it takes each one."""
+    """Silence the metastore for the length of the block: suspend it, or end each one that is started anew."""
     if way == "hangs":
         return suspended(metastore(installation))
     return held_down(lambda: installation.processes("--name zonekeeper "))

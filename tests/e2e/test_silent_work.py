@@ -1,4 +1,4 @@
-"""A3: with the shipped thresholds normal work alarms nobody, neither by a server nor by Prometheus."""
+"""A3: with the shipped thresholds normal work raises no alert, neither by a server nor by Prometheus."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ pytestmark = [
     pytest.mark.soak,
 ]
 ALWAYS = {"Watchdog"}
-"""Fires by design: whoever misses it knows that no alert arrives."""
+"""Alerts that fire by design: their absence shows that no alert arrives."""
 
 
 @pytest.fixture
@@ -85,7 +85,7 @@ def drain_and_return(whole: Installation, name: str) -> None:
 
 
 def restart(whole: Installation, name: str) -> None:
-    """As a service manager does it; `up` starts it again."""
+    """Restart the node as a service manager does; `up` starts it again."""
     (agent,) = whole.processes("app.cli", " node ", f"--name {name}")
     agent.terminate()
 

@@ -141,7 +141,7 @@ def test_a_fault_is_told_until_it_is_mended(
 
 
 def test_every_query_of_the_dashboards_has_a_series(whole: Installation, rules: Prometheus) -> None:
-    """With a number in it, at some second of the run."""
+    """Give every query of the dashboards a series with a number in it, at some second of the run."""
     with majority_lost(whole):
         (altered,) = whole.sql("ALTER ZONE orders SET (REPLICAS 2)")
         wait_for("the loss", lambda: rules.values("max(zonekeeper_partitions_without_majority) > 0"))

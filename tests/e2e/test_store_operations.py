@@ -55,7 +55,7 @@ def begin(installation: Installation, replicas: int) -> str:
 
 
 def sizes(installation: Installation) -> set[tuple[int, int, str]]:
-    """Of partitions: how many nodes are stable, how many have a copy, and the state."""
+    """Triples of partitions: the number of stable nodes, that of nodes with a copy, and the state."""
     return {
         (len(each["stable"]["peers"]), len(each["copies"]), each["status"]["state"])
         for each in installation.partitions("bulky")
@@ -92,8 +92,8 @@ def writing_to_bulky(installation: Installation) -> Iterator[None]:
 
 @pytest.mark.slow("an operation goes on in steps of a second each, is cancelled half-way and reversed")
 def test_an_operation_is_paused_cancelled_and_reversed(installation: Installation) -> None:
-    """With more copies on each node than it may have members. Nothing begins while it is paused; what was done
-    when it was cancelled stays, until it is reversed."""
+    """Pause, cancel and reverse an operation with more copies on each node than it may have members. Nothing
+    begins while it is paused; what was done when it was cancelled stays, until it is reversed."""
     with writing_to_bulky(installation):
         assert installation.zonectl("rebalance", "limits", "--zone-moves", "32").returncode == 0
         name = begin(installation, 2)
@@ -118,7 +118,8 @@ def test_an_operation_is_paused_cancelled_and_reversed(installation: Installatio
 
 @pytest.mark.slow("every copy of a node moves away and comes back")
 def test_a_node_with_copies_leaves_and_comes_back(installation: Installation) -> None:
-    """It may stop whenever another copy is in sync, and waits for no majority; without any it may not."""
+    """Let a node stop while another copy is in sync, without waiting for a majority, and refuse when there is
+    none."""
     with writing_to_bulky(installation):
         told = json.loads(installation.zonectl("node", "can-stop", "n3", "--format", "json").stdout)
         assert (told["can_stop"], told["members"], told["copies"]) == (True, 0, PARTITIONS)
@@ -145,7 +146,7 @@ def kill_store_server(installation: Installation) -> None:
 
 
 def kill_agent(installation: Installation) -> None:
-    """Its store server ends with it."""
+    """Kill the node's agent, with which its store server ends."""
     (agent,) = installation.processes("app.cli", " node ", "--name n2 ")
     agent.kill()
 
@@ -225,8 +226,8 @@ def test_a_large_zone_through_all_that_may_happen(tmp_path: Path, capsys: pytest
 
 
 def call_back(whole: Installation) -> None:
-    """What has begun goes back to what it was, once the server that stands still is out of the ring. What was
-    over before stays at the target."""
+    """Cancel an operation under way: what has begun goes back to what it was, once the suspended server is out
+    of the ring. What was over before stays at the target."""
     before = {each["partition"]: sorted(each["stable"]["peers"]) for each in whole.partitions("bulky")}
     (server,) = whole.processes("store serve", "--name n1 ")
     server.suspend()

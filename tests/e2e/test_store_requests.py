@@ -97,8 +97,8 @@ def reset_by_call(installation: Installation) -> list[tuple[int, str]]:
 @pytest.mark.thorough("integration/test_store_requests resets them")
 @pytest.mark.slow("a store server is killed three times and comes back")
 def test_lost_partitions_are_reset_by_each_way_there_is(installation: Installation) -> None:
-    """Of one copy each, whose disk is gone. They are refused until then, and readiness names them; afterwards
-    they serve without what was lost, and all else is as it was."""
+    """Reset partitions of one copy each, whose disk is gone. They are refused until then, and readiness names
+    them; afterwards they serve without what was lost, and all else is as it was."""
     installation.execute("CREATE ZONE frail (PARTITIONS 6, REPLICAS 1) STORAGE PROFILES ['bulk']")
     keys = [f"key-{number}" for number in range(24)]
     with BlockingZoneClient([installation.url], **installation.login) as client:
@@ -147,8 +147,8 @@ def flip(installation: Installation, node: str) -> None:
 @pytest.mark.thorough("simulation/test_store_refills fills it again")
 @pytest.mark.slow("a copy is emptied and filled again")
 def test_a_damaged_copy_is_repaired_from_the_others(installation: Installation) -> None:
-    """Its value is wrong wherever it is read; the copy leaves the in-sync set, and all copies are right again.
-    One that is the only one in sync is left alone."""
+    """Repair a damaged copy from the others. Its value is wrong in each read until the copy leaves the in-sync
+    set; then all copies are right again. The only copy in sync is left alone."""
 
     def value() -> str:
         return installation.zonectl("kv", "get", "mended", "key").stdout.strip()

@@ -57,8 +57,8 @@ def strays(installation: Installation) -> tuple[str, list[str]]:
 @pytest.mark.thorough("linearizability/test_store_scenes has clients of both ways")
 @pytest.mark.slow("programs go on during a move, and while a server is killed")
 def test_programs_read_and_write_a_store_zone(installation: Installation) -> None:
-    """By the routing map, through the server and with ``zonectl kv``, before, during and after a move; and when
-    a server with primaries is killed."""
+    """Read and write by the routing map, through the server and with ``zonectl kv``, before, during and after a
+    move; and when a server with primaries is killed."""
     installation.execute("CREATE ZONE stored (PARTITIONS 16, REPLICAS 3) STORAGE PROFILES ['bulk']")
     routing = installation.get("/api/v1/zones/STORED/routing")
     assert routing["engine"] == "store"
@@ -112,7 +112,7 @@ def test_programs_read_and_write_a_store_zone(installation: Installation) -> Non
 @pytest.mark.thorough("integration/test_store_servers stops all of them")
 @pytest.mark.slow("every store server is killed and comes back")
 def test_all_servers_are_killed_at_once(installation: Installation) -> None:
-    """Nothing is lost, and no put fails: those that come wait, and the zone says for what."""
+    """Kill all servers without a loss or a failed put: puts that come wait, and the zone reports the cause."""
     installation.execute("CREATE ZONE stored (PARTITIONS 4, REPLICAS 3) STORAGE PROFILES ['bulk']")
     with writing(installation, "STORED") as writer:
         wait_for("puts", lambda: len(writer.acknowledged) > 10)

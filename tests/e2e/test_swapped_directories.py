@@ -33,7 +33,7 @@ def swap(one: Path, other: Path) -> None:
 
 
 def kept(directory: Path) -> list[str]:
-    """What lies in it: a store of one file, and each member's files of data."""
+    """Files of data in the directory: a store of one file, and those of each member."""
     names = ("store/data.mdb", "members/*/data/member/*/*")
     return sorted(str(path.relative_to(directory)) for name in names for path in directory.glob(name))
 
@@ -53,7 +53,8 @@ def read_all(installation: Installation, zones: tuple[str, ...]) -> None:
 
 @pytest.mark.slow("two nodes are killed, held with each other's directories, and come back")
 def test_nodes_with_each_others_directories_wait_until_they_have_their_own(installation: Installation) -> None:
-    """Nothing in them is touched meanwhile, no node is started over and over, and all is there at the end."""
+    """Swap two nodes' directories: nothing in them is touched meanwhile, no node is started over and over, and
+    all is there at the end."""
     zones = ("GROUPED", "STORED")
     installation.execute("CREATE ZONE grouped (PARTITIONS 2, REPLICAS 3)", LIMIT_S)
     installation.execute("CREATE ZONE stored (PARTITIONS 8, REPLICAS 1) STORAGE PROFILES ['bulk']", LIMIT_S)

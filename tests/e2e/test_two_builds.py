@@ -46,17 +46,17 @@ CLIENTS = {
     "GROUPED": {Way.DIRECT: 2, Way.ROUTED: 2, Way.SPREAD: 3},
     "STORED": {Way.DIRECT: 3, Way.ROUTED: 3},
 }
-"""By zone, one of each engine."""
+"""Clients of each zone by their way; the zones are one of each engine."""
 CREATED = """
     CREATE ZONE grouped (PARTITIONS 2, REPLICAS 3);
     CREATE ZONE stored (PARTITIONS 4, REPLICAS 3) STORAGE PROFILES ['bulk']
 """
 QUERY = "SELECT count(DISTINCT partition_id) AS partitions FROM assignments WHERE zone_name = 'GROUPED'"
 SHUT_OUT = "zonekeeper/epoch: format 2 is not known; this build reads 1"
-"""What an old store server ends with."""
+"""Message with which an old store server ends."""
 LATER = "CREATE ZONE later (PARTITIONS 1, REPLICAS 3)"
 REPLICAS = (4, 3)
-"""In turns: never fewer than three."""
+"""Numbers of replicas, taken in turns: never fewer than three."""
 MORE_PUTS = 20
 EXPECTED_PART = "spark"
 """Everything runs without a JVM."""
@@ -164,8 +164,8 @@ def test_processes_are_replaced_one_at_a_time(
 
 
 def test_the_plan_leads_through_an_upgrade(mixed: MixedBuilds, previous_build: Build) -> None:
-    """As `docs/upgrade.md` says, by its commands alone: the first server comes without the plan, which the
-    previous release does not know."""
+    """Upgrade as `docs/upgrade.md` says, by its commands alone: the first server comes without the plan, which
+    the previous release does not know."""
     mixed.migrate(PRESENT)
     mixed.replace(SERVERS[0], PRESENT)
     replaced: list[str] = []
@@ -198,7 +198,7 @@ def planned(mixed: MixedBuilds) -> list[dict[str, Any]]:
 
 
 def next_of(steps: list[dict[str, Any]]) -> str:
-    """Empty: nobody may go now."""
+    """Process that may be replaced next; empty: none may be now."""
     return next((step["process"] for step in steps if step["may_go"]), "")
 
 
@@ -221,7 +221,8 @@ def finish(mixed: MixedBuilds) -> None:
 
 
 def finalise(mixed: MixedBuilds) -> None:
-    """Not while processes of the previous release may come back by themselves, which is ten minutes."""
+    """Finalise the upgrade, which is refused for the ten minutes in which processes of the previous release may
+    come back by themselves."""
     answer = mixed.request(SERVERS[0], "POST", "/api/v1/upgrade/finalise", {})
     assert answer.status_code == httpx.codes.CONFLICT, answer.text
     assert "was seen less than 10 minutes ago" in answer.json()["detail"]
@@ -269,7 +270,7 @@ def states(mixed: MixedBuilds) -> list[str]:
 
 
 def refused(mixed: MixedBuilds) -> list[str]:
-    """Without versions and levels."""
+    """Refusals without versions and levels."""
     return [text.partition(" (")[0] for text in mixed.get("/api/v1/upgrade")["refused"]]
 
 

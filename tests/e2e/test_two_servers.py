@@ -94,7 +94,7 @@ def _run(server: LocalAccess, sql: str) -> None:
 
 
 def _placed(server: LocalAccess, zone: str) -> set[int]:
-    """How many peers are stable, over partitions that do not move."""
+    """Numbers of stable peers, over partitions that do not move; -1: one moves."""
     partitions = _get(server, f"/api/v1/zones/{zone}/partitions")["partitions"]
     return {
         len(each["stable"]["peers"]) if each["stable"] and not each["pending"] else -1 for each in partitions

@@ -61,7 +61,7 @@ class Store:
         self._call("deleterange", key=_text(key))
 
     def below(self, key: bytes) -> dict[str, Stored]:
-        """Of the keys that are UTF-8."""
+        """Values and revisions of the keys with that prefix that are UTF-8."""
         found = self._call("range", key=_text(key), range_end=_text(key + b"\xff")).get("kvs", ())
         return {
             name.decode(): Stored(base64.b64decode(each.get("value", "")), int(each["mod_revision"]))
@@ -101,14 +101,14 @@ class World:
         return bool(self._kv("GET")["value"] == "kept")
 
     def pids(self) -> dict[str, int]:
-        """Of the server with its controllers, the nodes and etcd, and of the groups' members."""
+        """Process ids of the server with its controllers, the nodes and etcd, and of the groups' members."""
         children = json.loads((self.installation.directory / "run.json").read_text())["children"]
         founded = self.installation.processes("--initial-cluster", f"{self.zone_id}-")
         members = {f"member {each.pid}": each.pid for each in founded if self._is_ours(each.cmdline())}
         return {**children, **members}
 
     def _is_ours(self, command: Sequence[str]) -> bool:
-        """Of the damaged zone: the other one's members come and go."""
+        """True for a member of the damaged zone, as the other one's members come and go."""
         tokens = [word for word in command if f"{self.zone_id}-0-" in word or f"{self.zone_id}-1-" in word]
         return bool(tokens)
 
@@ -116,7 +116,8 @@ class World:
         return self.installation.get(f"/api/v1/progress/{self.zone_id}")
 
     def causes(self) -> str:
-        """What the zone, the partitions, and the cluster tell, and the answers of those routes that look."""
+        """Reports of the zone, the partitions, and the cluster, with the answers of the routes that examine
+        them."""
         partitions = [each["status"] for each in self.installation.partitions("BROKEN")]
         ready = self.installation.request("GET", "/readyz").json()
         return json.dumps([self.progress(), partitions, ready])

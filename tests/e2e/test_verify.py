@@ -1,4 +1,4 @@
-"""Sample keys before and after a move, read from each copy, and a copy that somebody has tampered with."""
+"""Sample keys before and after a move, read from each copy, and a copy that was tampered with."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def verify(installation: Installation, *more: str) -> tuple[int, dict[str, Any]]
 
 
 def faults(found: dict[str, Any]) -> dict[str, tuple[set[str], set[str]]]:
-    """What is lacking and what differs, by node."""
+    """Lacking and different keys of faulty copies, by node."""
     copies = [each for partition in found["partitions"] for each in partition["copies"]]
     bad = [each for each in copies if each["lacking"] or each["different"] or each["error"]]
     return {each["node"]: (set(each["lacking"]), set(each["different"])) for each in bad}

@@ -30,7 +30,7 @@ LOOK_S = 0.005
 REST_S = 240.0
 """A joiner's time-out is 60 s; what is given up has to be removed and switched after that."""
 CANCELLED_S = 30.0
-"""Nobody waits for a time-out then."""
+"""Seconds of a cancelled move, which waits for no time-out."""
 NEVER_S = 100_000
 
 
@@ -44,7 +44,7 @@ class Stage(Enum):
 
 
 class Way(Enum):
-    """To an end."""
+    """Cause that ends the move."""
 
     LEAVES = "it leaves the data nodes"
     TIME_OUT = "the time-out"
@@ -75,7 +75,7 @@ class Outcome:
 
 
 def cells() -> Iterator[Cell]:
-    """Without scale-down nobody leaves the data nodes."""
+    """Cells of all stages; without scale-down no node leaves the data nodes."""
     for stage in Stage:
         for strategy in Strategy:
             for scales_down in (True, False):
@@ -186,7 +186,7 @@ async def _cancel(world: LearnerWorld) -> None:
 
 
 async def _rest(world: LearnerWorld, rest_s: float) -> None:
-    """Until it is at rest and stays so, or the time is over."""
+    """Wait until the world is at rest and stays so, or the time is over."""
     loop = asyncio.get_running_loop()
     deadline = loop.time() + rest_s
     while loop.time() < deadline:

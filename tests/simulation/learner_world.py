@@ -23,7 +23,7 @@ from simulator.control.virtual_time import Trace, run_virtually
 
 P0 = PartitionId(ZoneId(1), 0)
 HEALTHY_S = 10.0
-"""By then a group takes new members, and every node knows who lives."""
+"""Seconds after which a group takes new members, and every node knows which others live."""
 
 
 class LearnerWorld:
@@ -74,7 +74,7 @@ class LearnerWorld:
         self.catalog.execute(ZoneIntent(0, zone, dropped))
 
     def kill(self, *names: str) -> None:
-        """For good, unless the test starts them again."""
+        """Kill these nodes for good, unless the test starts them again."""
         for process in self.plane.processes:
             if process.name in names:
                 process.kill()
@@ -92,7 +92,8 @@ class LearnerWorld:
                 await self.store.commit(Txn((), (Put(key, roles(text).encode()),)))
 
     def applied(self, partition: PartitionId) -> Voters | None:
-        """As the plane says; a stable key that is written by hand founds its group."""
+        """Voters and learners that the plane applied last; a stable key that is written by hand founds its
+        group."""
         stable = self.assignments(partition.partition)
         founded = (frozenset(stable.peers), frozenset()) if stable is not None else None
         return self.plane.applied(partition) or founded

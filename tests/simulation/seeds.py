@@ -1,5 +1,5 @@
-"""Which simulation belongs to a seed: many small ones, some larger, a few with thousands of partitions; and how
-the first broken invariant of some seeds is found."""
+"""Simulations by seed: many small ones, some larger, a few with thousands of partitions; and the first broken
+invariant of some seeds."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ SIZES = (
     (20, 2_000, 30),
     (10, 10_000, 100),
 )
-"""Of a thousand seeds: how many, with how many partitions, on how many nodes at the start."""
+"""Shares of a thousand seeds: the number of them, of partitions, and of nodes at the start."""
 LIMITED = 0.25
-"""Of all seeds, with limits of moves."""
+"""Share of all seeds with limits of moves."""
 
 
 def simulation_of(seed: int) -> Simulation:

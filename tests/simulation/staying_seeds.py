@@ -21,4 +21,4 @@ REMOVED = replace(HELD, seed=38)
 """The voter that never returns was removed, its successor never returns either, and the move goes back."""
 
 SLICE = range(500, 516)
-"""Of the thousand of ``make soak``; every kind of fault is among them."""
+"""Seeds out of the thousand of ``make soak``; every kind of fault is among them."""

@@ -27,7 +27,7 @@ KEYS = tuple(f"k{number}" for number in range(40))
 START = ClusterMetadata.of({0: (0, 3), 1: (1, 4), 2: (2, 5)})
 """Three nodes, six partitions."""
 GROWN = ClusterMetadata.of({0: (0, 3), 1: (4,), 2: (2,), 3: (1, 5)})
-"""With node 3, which steals 1 from node 1 and 5 from node 2."""
+"""Metadata with node 3, which steals 1 from node 1 and 5 from node 2."""
 
 
 def virtually(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:
@@ -62,7 +62,7 @@ class Snapshots:
         self.taken.append((line, {node: state_of(each) for node, each in world.servers.items()}))
 
     def at(self, kind: str, detail: str = "") -> Mapping[int, NodeState]:
-        """At the first line of that kind."""
+        """States of the nodes at the first line of that kind."""
         return next(nodes for line, nodes in self.taken if line.kind == kind and detail in line.detail)
 
     def lines(self, *kinds: str) -> list[str]:
@@ -136,7 +136,7 @@ class Rig:
         return asyncio.create_task(self.rebalance())
 
     async def until(self, kind: str, detail: str = "") -> None:
-        """Until the trace has such a line."""
+        """Wait until the trace has such a line."""
         while not any(line.kind == kind and detail in line.detail for line in self.world.trace):
             await asyncio.sleep(0.001)
 

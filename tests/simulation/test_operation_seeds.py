@@ -41,8 +41,8 @@ LIMITED = Simulation(1, nodes=4, partitions=16, events=8, cluster_moves=4)
 @pytest.mark.row("VOL-020", "VOL-089", "VOL-104")
 @pytest.mark.parametrize("seed", [1, 2, 5])
 def test_progress_is_what_is_so(seed: int) -> None:
-    """VOL-020, VOL-089, VOL-104: after each step progress is not behind what was told before, no more is told
-    than is done, DONE comes when the last partition and the last copy is there, and whoever waits says why;
+    """VOL-020, VOL-089, VOL-104: report progress that never falls behind an earlier report and never exceeds
+    what is done. DONE comes with the last partition and the last copy, and each one that waits names its cause;
     when events stop every operation comes to its end."""
     report = simulate(Simulation(seed, partitions=8, events=10))
     assert report.broken is None
@@ -103,7 +103,7 @@ def test_a_limit_that_nobody_looks_at_is_caught(
 
 
 def test_progress_that_follows_each_crash_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Who looks counts what lives at the moment, and forgets the look before."""
+    """Catch a keeper that counts what lives at the moment, and forgets the count before."""
 
     def living(
         number: int, view: move_status.PartitionView, alive: frozenset[str], _: int = 0

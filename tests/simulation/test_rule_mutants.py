@@ -33,11 +33,11 @@ COPY_S = 100.0
 
 
 PUBLISHED_S = 2.0
-"""So soon everybody has seen what a record says."""
+"""Seconds within which every node has seen what a record says."""
 
 
 async def never(*_: object, **__: object) -> Any:
-    """In place of something that is done."""
+    """Do nothing, in place of something that is done."""
 
 
 async def kept(*_: object, **__: object) -> Outcome:
@@ -116,7 +116,7 @@ def given_up(world: LearnerWorld) -> bool:
 
 
 def asked_again() -> bool:
-    """Whether a joiner that was given up and lives again gets the copy after all."""
+    """True if a joiner that was given up and lives again gets the copy after all."""
     stable: list[bool] = []
 
     async def main(world: LearnerWorld) -> None:
@@ -167,8 +167,8 @@ def test_a_healthy_slow_copy_is_given_up_by_whoever_judges_it_by_its_progress(
 
 
 def voters_while_silent() -> int:
-    """Of a group of one that is to be three, whose first copy lasts longer than an attempt: when the metastore
-    has been silent from that copy's begin to well after its end."""
+    """Voters of a group of one that is to be three, whose first copy lasts longer than an attempt: counted when
+    the metastore has been silent from that copy's begin to well after its end."""
     found: list[int] = []
 
     async def main(world: LearnerWorld) -> None:
@@ -234,7 +234,7 @@ def test_voters_pile_up_where_nobody_looks_at_stable(monkeypatch: pytest.MonkeyP
 
 
 UNSEEN_S = 4.0
-"""For so long a dead node's lease lasts at least: what nodes publish says that it lives."""
+"""Least seconds of a dead node's lease, for which what nodes publish says that it lives."""
 
 
 def allowed(_step: object, evidence: StepEvidence, _now_s: float) -> MaySend:
@@ -242,7 +242,8 @@ def allowed(_step: object, evidence: StepEvidence, _now_s: float) -> MaySend:
 
 
 def voters_beside_a_dead_one() -> int:
-    """Of three one is to leave just after one of those that stay has died: before anybody knows that."""
+    """Voters of a group of three after one is to leave just when another, which stays, has died and its death
+    is not yet known."""
     found: list[int] = []
 
     async def main(world: LearnerWorld) -> None:
@@ -272,7 +273,7 @@ def test_who_does_not_ask_the_members_before_a_step_breaks_a_group(monkeypatch: 
 
 
 def seconds_to_three() -> float:
-    """From one voter to three, where the nodes check the steps."""
+    """Seconds from one voter to three, where the nodes check the steps."""
     found: list[float] = []
 
     async def main(world: LearnerWorld) -> None:

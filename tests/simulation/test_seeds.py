@@ -52,7 +52,8 @@ def test_invariants_hold_in_the_other_strategies(strategy: str, seed: int) -> No
 
 
 def test_a_seed_is_one_run() -> None:
-    """In this process twice, and in processes whose sets and dictionaries of strings are ordered otherwise."""
+    """Run a seed twice in this process, and in processes whose sets and dictionaries of strings are ordered
+    otherwise."""
     digests = set()
     for hash_seed in ("1", "2"):
         environment = {**os.environ, "PYTHONHASHSEED": hash_seed}
@@ -69,7 +70,7 @@ def test_a_seed_is_one_run() -> None:
 
 @pytest.mark.thorough("the seeds hold above; this is of what they would find")
 def test_decisions_without_their_guards_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nobody looks at what was written between a read and the write that follows it."""
+    """Catch decisions that ignore what was written between a read and the write that follows it."""
 
     def no_guards(_observed: guarded_write.Observed, *_names: str) -> tuple[Compare, ...]:
         return ()

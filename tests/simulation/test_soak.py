@@ -35,7 +35,7 @@ def outcome(simulation: Simulation) -> Outcome:
 
 
 def outcomes(run: Callable[[int], Outcome]) -> Iterator[Outcome]:
-    """Of every seed to its end, so that one bad seed does not hide others."""
+    """Outcomes of all seeds, each run to its end, so that one bad seed does not hide others."""
     first, _, last = os.environ.get("SIMULATOR_SEEDS", "0-999").partition("-")
     seeds = range(int(first), int(last or first) + 1)
     started, steps, broken = time.perf_counter(), 0, 0

@@ -1,4 +1,4 @@
-"""Faults that nobody heals: what has a majority rests, what has none says so, no acknowledged put goes."""
+"""Faults that are never healed: what has a majority rests, what has none says so, no acknowledged put goes."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def test_moves_end_though_nothing_is_healed(wanted: Simulation) -> None:
 
 
 def test_what_a_voter_that_is_gone_holds_up_names_it() -> None:
-    """etcd's strict check admits nobody beside a voter that is not connected; its node is named."""
+    """Name the node of a voter that is not connected, beside which etcd's strict check takes no member."""
     report = simulate(HELD)
     assert report.broken is None
     gone = {line.rsplit(" ", 1)[1] for _, line in report.lines if line.startswith("node is gone for good")}
@@ -38,7 +38,7 @@ def test_what_a_voter_that_is_gone_holds_up_names_it() -> None:
 
 
 def test_a_move_that_goes_back_to_a_removed_voter_names_it() -> None:
-    """Its node is gone, and the one that was to come instead is gone, too."""
+    """Name a removed voter whose node is gone, when the node that was to come instead is gone, too."""
     report = simulate(REMOVED)
     assert report.broken is None
     assert report.held["1/0"] == f"{REMOVED_VOTER}: NODE_DOWN: n0"
@@ -77,7 +77,8 @@ def test_a_cut_link_costs_a_leader_its_majority() -> None:
 
 
 def test_a_put_that_a_leader_does_not_have_is_lost() -> None:
-    """As if a protocol had thrown away both voters that had it; later puts do not hide it."""
+    """Count a put as lost when both voters that had it are thrown away, as by a faulty protocol; later puts do
+    not hide it."""
 
     async def main(cluster: SimulatedCluster, heard: Removals) -> None:
         group = await founded(cluster, "abc")

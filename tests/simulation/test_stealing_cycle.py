@@ -46,7 +46,7 @@ async def test_a_rebalancing_returns_when_it_is_done() -> None:
 @pytest.mark.row("VOL-003")
 @virtually
 async def test_a_node_is_emptied() -> None:
-    """VOL-003: after it nobody's key is on node 2, and every key is found."""
+    """VOL-003: empty node 2, so that it has no key afterwards, and find every key."""
     target = ClusterMetadata.of({0: (0, 3, 2), 1: (1, 4, 5), 2: ()})
     rig = await Rig.loaded(target=target, options=RebalanceOptions(2, delete=True))
     assert (await rig.rebalance()).outcome is StealOutcome.COMPLETED

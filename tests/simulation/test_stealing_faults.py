@@ -1,5 +1,5 @@
-"""What fails is taken back: state changes and migrations, attempts and time limits, controllers and nodes that
-die, and what an operator can do."""
+"""Failures that are taken back: state changes and migrations, attempts and time limits, controllers and nodes
+that die; and the operator's commands."""
 
 from __future__ import annotations
 

@@ -155,8 +155,9 @@ async def test_a_rollback_begins_on_the_stealers() -> None:
 @pytest.mark.row("VOL-042", "VOL-048")
 @virtually
 async def test_no_request_is_served_in_the_middle_of_a_change() -> None:
-    """VOL-042, VOL-048: between taking back the rebalance state and the metadata a stealer would own what it
-    has not got. Whoever asks waits, and is then told to ask somebody else."""
+    """VOL-042, VOL-048: serve no request between taking back the rebalance state and the metadata, when a
+    stealer would own what it has not got. The request waits, and is then refused, so that the client asks
+    another node."""
     rig = await Rig.loaded((USERS,), copy_rate=2.0)
     running = rig.begin()
     await rig.until("StoreBegan")
@@ -193,7 +194,7 @@ async def test_orders_that_do_not_fit_are_refused() -> None:
 @pytest.mark.row("VOL-046")
 @virtually
 async def test_a_state_change_that_a_crash_cuts_off() -> None:
-    """VOL-046: the node is in the old state as soon as it is back, whoever comes to ask."""
+    """VOL-046: put the node into the old state as soon as it is back, before any request."""
     rig = await Rig.loaded((USERS,))
     rig.crash_at(1, "change SWAP", None)
     parts = (StealStateChange.CLUSTER, StealStateChange.SWAP)

@@ -314,8 +314,8 @@ async def test_what_it_costs_can_be_tuned() -> None:
 @pytest.mark.row("VOL-075")
 @virtually
 async def test_a_client_that_gets_metadata_too_early() -> None:
-    """VOL-075: while a state change goes from node to node some nodes have old metadata and some new ones;
-    whoever asks is served in the end, and by nobody who does not own."""
+    """VOL-075: serve every request in the end, and by owners only, while a state change goes from node to node
+    and some of them have old metadata and some new ones."""
     rig = await Rig.loaded((USERS,))
     rig.world.slow_s = 0.5
     running = rig.begin()

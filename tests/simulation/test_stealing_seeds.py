@@ -157,7 +157,7 @@ def _no_store_limit(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def _obsolete_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What was taken from a donor is put like anything else."""
+    """Put what was taken from a donor like anything else."""
 
     def strict(self, partition, key, versions):
         for each in versions:

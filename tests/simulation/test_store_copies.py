@@ -34,7 +34,7 @@ def moved(scene: StoreScene, lists: tuple[str, ...] = TARGET) -> None:
 
 
 def filled(scene: StoreScene, partition: int = 3) -> None:
-    """d has all of its copy, and nobody was told; no time has passed."""
+    """Fill all of d's copy without a message about it; no time has passed."""
     scene.release()
     scene.holds(SingleMessage)
     scene.exchange()
@@ -410,7 +410,8 @@ def test_copies_that_differ_are_shown() -> None:
 
 
 def test_bandwidth_is_shared_by_the_servers_that_are_filled() -> None:
-    """By nobody else: who is filled alone has all of a rate, however many servers there are."""
+    """Share a rate among the servers that are being filled: a single one has all of it, however many servers
+    there are."""
     scene = loaded()
     moved(scene)
     receivers = {name: process.server.shared.receivers for name, process in scene.processes.items()}

@@ -32,8 +32,9 @@ def points_of(seed: int) -> list[CrashPoint]:
 
 @pytest.mark.parametrize("seed", SEEDS_OF_SLICE)
 def test_a_crash_at_some_points(seed: int) -> None:
-    """Of every place of every server. Rules of each run: no acknowledged write is lost or done twice, never two
-    primaries, one order of writes explains all answers, and in the end all copies are equal."""
+    """Crash at some points of every place of every server. Rules of each run: no acknowledged write is lost or
+    done twice, never two primaries, one order of writes explains all answers, and in the end all copies are
+    equal."""
     points = points_of(seed)
     assert {point.place for point in points} == set(CrashPlace)
     crash(seed, random.Random(seed).sample(points, POINTS_OF_SLICE))

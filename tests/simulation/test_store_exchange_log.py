@@ -1,4 +1,4 @@
-"""What coordinators publish of exchanges."""
+"""Records that coordinators publish of exchanges."""
 
 from __future__ import annotations
 

@@ -191,8 +191,11 @@ def test_custom_events_run_to_the_end(trigger: Trigger) -> None:
 
 @pytest.mark.row("PME-016", "PME-018", "PME-061", "PME-099")
 def test_one_single_message_from_each_and_one_full_message_to_each() -> None:
-    """PME-016, PME-018, PME-061: single messages go from server to server to the coordinator; PME-099: one full
-    message to every server that took part; one that failed meanwhile gets none, and nobody waits for it."""
+    """PME-016, PME-018, PME-061: send single messages from server to server to the coordinator.
+
+    PME-099: one full message goes to every server that took part; one that failed meanwhile gets none, and is
+    not waited for.
+    """
     scene = StoreScene("abcd")
     version = scene.custom(Trigger.AFFINITY_CHANGE)
     scene.hear()
@@ -287,9 +290,12 @@ def test_queue_and_order() -> None:
 
 @pytest.mark.row("PME-029", "PME-031", "PME-032", "PME-086")
 def test_a_joining_server_brings_a_zone() -> None:
-    """PME-031: it is there on all others after the exchange. PME-032: on the joining server all zones are
-    when its exchange ends, and none before its beginning. PME-029: copies of them are made before its map is
-    sent. PME-086: it is a backup at first where the ideal list says primary, although nobody led before."""
+    """PME-031: have a joining server's zone on all others after the exchange.
+
+    PME-032: on the joining server all zones are there when its exchange ends, and none before its beginning.
+    PME-029: copies of them are made before its map is sent. PME-086: it is a backup at first where the ideal
+    list says primary, although the partition had no primary before.
+    """
     scene = StoreScene("ab", ("ab", "ba"))
     revision = scene.metastore.set_targets({OTHER: (("c", "a"), ("b", "c"))})
     scene.bring("c", ZoneSpec(OTHER, 2, 2, targets=revision))

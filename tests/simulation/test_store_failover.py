@@ -159,8 +159,8 @@ def test_a_latch_that_was_opened_for_some() -> None:
 
 
 def server_that_comes_back_during_the_latch() -> None:
-    """One of two that are waited for fails, and joins again under its name: it is another server, and nobody
-    waits for it once the other one has counted."""
+    """Fail one of two awaited servers and let it join again under its name: it is another server, which the
+    latch does not await once the other one has counted."""
     scene = StoreScene("abcd", LISTS)
     scene.fill(1)
     scene.holds(LatchCount, to="a")
@@ -270,7 +270,7 @@ def test_an_old_answer_of_an_earlier_exchange() -> None:
 
 
 def _latch_for_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nobody waits for anybody's updates."""
+    """Open the latch at once, without waiting for any server's updates."""
     monkeypatch.setattr(RunningExchange, "counters_of_latch", lambda self, cluster: frozenset())
 
 
@@ -296,7 +296,7 @@ def test_a_latch_that_knows_names_only_is_found(monkeypatch: pytest.MonkeyPatch)
 
 
 def _own_outcome_over_a_committed_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Who comes upon a record ends the exchange as it concluded itself."""
+    """End an exchange whose result another server recorded with this server's own outcome."""
 
     def result_exists(self: ExchangeWorker, records: object) -> list[Effect]:
         running = self.running
@@ -312,7 +312,8 @@ def test_an_outcome_over_a_committed_one_is_found(monkeypatch: pytest.MonkeyPatc
 
 
 def test_a_put_that_a_full_disk_refuses_says_whose_and_what_to_do() -> None:
-    """Of a partition with a copy there; reads and other partitions go on."""
+    """Refuse a put into a partition with a copy on a full disk, naming the disk's server and the remedy; reads
+    and other partitions go on."""
     scene = StoreScene("abc", ("ab", "ca"))
     scene.processes["b"].give(RoomChanged(has_room=False))
     scene.exchange()

@@ -113,7 +113,8 @@ def primary_dies_while_a_copy_has_writes_after_a_gap() -> None:
 
 
 def writes_arrive_before_a_tail_is_dropped() -> None:
-    """a comes back with a write that nobody else has; before it drops it, it has a write of its successor."""
+    """Bring a back with a write that no other server has; before it drops that, it gets a write of its
+    successor."""
     scene = StoreScene("abc", ("abc",))
     scene.fill()
     scene.holds(AppendRecords, sender="a")
@@ -132,7 +133,7 @@ def writes_arrive_before_a_tail_is_dropped() -> None:
 
 
 def an_append_arrives_after_its_sender_is_gone() -> None:
-    """At one of both backups, when the other one leads already."""
+    """Deliver an append at one of both backups, when the other one leads already."""
     scene, late = _with_a_late_append()
     scene.settle()
     scene.arrive(late)
@@ -197,7 +198,7 @@ def _messages_of_the_dead_heard(patch: Patch) -> None:
 
 
 def _appends_of_any_exchange(patch: Patch) -> None:
-    """Of an older one, too, and of whoever leads no more."""
+    """Take appends of older exchanges, too, and of a server that leads no more."""
     append = Replication.append
 
     def credulous(self: Replication, sender: str, message: AppendRecords) -> None:

@@ -81,8 +81,8 @@ def test_a_batch_that_arrives_twice_is_taken_once() -> None:
 
 
 def test_an_answer_to_a_request_that_was_repeated_drops_no_tail_again() -> None:
-    """a comes back with a put of k0 that nobody else has. It asks twice, as the answer is late, and both say
-    how far its log is good: the second one after it has dropped its tail."""
+    """Bring a back with a put of k0 that no other server has. As the answer is late it asks twice, and both
+    answers name the end of the good part of its log: the second one arrives after it has dropped its tail."""
     scene = StoreScene("ab", ("ab",))
     scene.fill()
     scene.holds(AppendRecords, sender="a")
@@ -140,8 +140,8 @@ def test_an_answer_that_comes_twice_is_no_reason_to_ask_twice_from_then_on() -> 
 
 @pytest.mark.row("PME-084")
 def test_an_owner_leads_while_the_ideal_primary_does_not_own() -> None:
-    """PME-084: another one of the list, with the ideal primary as its backup; one outside of the list where
-    nobody in it owns. Also when a server leaves, where primaries are looked for anew."""
+    """PME-084: let another owner of the list lead, with the ideal primary as its backup, or one outside of the
+    list where none in it owns. Also when a server leaves, where primaries are chosen anew."""
     scene = StoreScene("abcd", ("ab", "c"))
     scene.fill(len(KEYS))
     scene.crash("a")

@@ -1,4 +1,4 @@
-"""What may be done while partitions of a zone are lost, by its policy, and what a reset makes of them."""
+"""Requests allowed while partitions of a zone are lost, by its policy, and the partitions after a reset."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def lost(policy: LossPolicy) -> StoreScene:
 
 
 def alter(scene: StoreScene, policy: LossPolicy) -> None:
-    """As the leading controller does after ALTER ZONE."""
+    """Change the zone's policy as the leading controller does after ALTER ZONE."""
     spec = scene.metastore.ring.cluster.zones[ZONE]
     scene.metastore.custom(Trigger.TARGET_SET, (replace(spec, policy=policy),))
     scene.settle()
@@ -128,7 +128,7 @@ def test_without_its_owners_a_reset_partition_begins_with_what_is_left() -> None
 
 
 def test_an_owner_that_comes_back_without_its_disk_is_none() -> None:
-    """What a living copy has is not given up for it."""
+    """Keep the data of living copies when an owner comes back without its disk."""
     scene = behind(LossPolicy.READ_WRITE_SAFE)
     scene.release()
     del scene.disks["c"]
@@ -146,7 +146,8 @@ def test_an_owner_that_comes_back_without_its_disk_is_none() -> None:
 
 @pytest.mark.parametrize("policy", [policy for policy in POLICIES if policy is not LossPolicy.READ_WRITE_ALL])
 def test_the_last_owner_ends_the_loss_when_it_comes_back_with_its_disk(policy: LossPolicy) -> None:
-    """Without a reset: it has every write that was acknowledged, and nothing was written meanwhile."""
+    """End the loss without a reset: the last owner has every write that was acknowledged, and nothing was
+    written meanwhile."""
     scene = behind(policy)
     scene.release()
     scene.join("c")
@@ -172,7 +173,8 @@ def test_nobody_but_the_last_owner_ends_the_loss() -> None:
 
 
 def test_an_empty_partition_is_lost_no_longer_once_its_owner_is_back_with_its_disk() -> None:
-    """An owner without a disk has as much of it, and is none: nobody knows that nothing was written."""
+    """End an empty partition's loss with an owner that has its disk. One without a disk has as much, and is no
+    owner: it cannot show that nothing was written."""
     for has_disk in (True, False):
         scene = StoreScene("abc", LISTS)
         scene.crash("c")
@@ -192,7 +194,8 @@ def test_an_empty_partition_is_lost_no_longer_once_its_owner_is_back_with_its_di
 
 
 def test_what_was_written_while_a_partition_was_lost_is_given_up_by_a_reset_only() -> None:
-    """Also once the policy takes no such writes any more."""
+    """Keep what was written while a partition was lost until a reset, also once the policy takes no such writes
+    any more."""
     scene = lost(LossPolicy.READ_WRITE_ALL)
     assert scene.code(scene.put("a", 0, "meanwhile")) == "DONE"
     alter(scene, LossPolicy.READ_WRITE_SAFE)

@@ -28,7 +28,7 @@ def lost(policy: LossPolicy) -> StoreScene:
 
 
 def waiting() -> StoreScene:
-    """Nothing is lost: partition 0 waits for c alone, and partition 3 for c, too, which went last."""
+    """Scene without a loss: partition 0 waits for c alone, and partition 3 for c, too, which went last."""
     scene = StoreScene("abc", LISTS)
     scene.fill(1)
     for name in "abc":
@@ -108,8 +108,8 @@ def test_a_loss_is_looked_for_when_somebody_goes() -> None:
 
 @pytest.mark.parametrize("way_out", ["the disk returns", "reset"])
 def test_the_last_owner_is_back_with_another_disk(way_out: str) -> None:
-    """Nobody else can bring the partition, so it is lost at once, while an owner that is away is waited for.
-    With its own disk the owner owns again by itself; a reset gives up what it had."""
+    """Report the partition as lost at once, as no other server can bring it, while an owner that is away is
+    waited for. With its own disk the owner owns again by itself; a reset gives up what it had."""
     scene = StoreScene("abc", LISTS)
     scene.fill(1)
     for name in "abc":
@@ -136,8 +136,9 @@ def test_the_last_owner_is_back_with_another_disk(way_out: str) -> None:
 
 @pytest.mark.parametrize(("disk", "is_lost"), [("its own", False), ("another", True), ("another, again", True)])
 def test_an_owner_that_failed_before_it_heard_that_it_owns(disk: str, is_lost: bool) -> None:
-    """The result was committed, and nobody can have written: back again, it owns the partition, empty. With a
-    disk that was not there when the result was made it is lost, also when that disk comes again."""
+    """Let an owner that failed before it heard of its ownership own the partition, empty: the result was
+    committed, and nothing can have been written. With a disk that was not there when the result was made the
+    partition is lost, also when that disk comes again."""
     scene = StoreScene("abc", ())
     scene.holds(FullMessage, to="c")
     scene.start_zone(("c",))
@@ -158,8 +159,8 @@ def test_an_owner_that_failed_before_it_heard_that_it_owns(disk: str, is_lost: b
 
 
 def test_an_owner_whose_disk_was_rolled_back_to_before_the_zone_began() -> None:
-    """Nothing was placed anew since then, so nobody knows how much the set has: what the server had told it
-    finished shows that its disk has less. It is lost, and told so, instead of empty."""
+    """Report a partition as lost instead of empty. Nothing was placed anew since the zone began, so the size of
+    the set is not recorded: what the server had reported as finished shows that its disk has less."""
     scene = StoreScene("abc", ())
     before = deepcopy(scene.disks["c"])
     scene.start_zone(LISTS)
@@ -176,8 +177,8 @@ def test_an_owner_whose_disk_was_rolled_back_to_before_the_zone_began() -> None:
 
 
 def test_an_owner_that_left_before_it_reported_is_waited_for() -> None:
-    """It came back, and was gone again before the exchange that took it along had ended: that it said nothing
-    of its copy does not mean that it has none."""
+    """Wait for an owner that came back and left before the exchange that took it along had ended: its missing
+    report does not mean that it has no copy."""
     scene = StoreScene("abc", LISTS)
     scene.fill(1)
     for name in "abc":
@@ -197,7 +198,8 @@ def test_an_owner_that_left_before_it_reported_is_waited_for() -> None:
 
 @pytest.mark.parametrize("dead", ["", "b"])
 def test_a_reset_leaves_partitions_that_wait_as_they_are(dead: str) -> None:
-    """Their servers may come back with everything: only whoever says that these are dead gives it up."""
+    """Keep partitions whose servers may come back with everything: only a reset that declares these dead gives
+    them up."""
     scene = waiting()
     scene.custom(Trigger.LOSS_RESET, dead=dead)
     scene.settle()
@@ -226,7 +228,7 @@ def test_a_reset_gives_up_what_waits_for_servers_that_are_dead() -> None:
 
 
 def test_a_server_that_is_back_is_not_given_up() -> None:
-    """It joins in the exchange of the reset that takes it for dead."""
+    """Keep the data of a server that joins in the exchange of the reset that takes it for dead."""
     scene = waiting()
     scene.custom(Trigger.LOSS_RESET, dead="c")
     scene.announce("c")

@@ -17,7 +17,8 @@ OTHER = ZoneId(2)
 
 
 def three_joins(lists: tuple[str, ...] = ("ab", "bc", "ca", "ab")) -> StoreScene:
-    """While the first join is collected two more are in the ring; nobody has heard of any."""
+    """Scene with three joins in the ring, of which no server has heard: while the first is collected two more
+    are there."""
     scene = StoreScene("abc", lists)
     scene.fill(1)
     for name in "def":
@@ -140,7 +141,7 @@ def test_a_merged_failure() -> None:
 
 @pytest.mark.row("PME-066", "PME-069")
 def test_a_merged_joiner_that_dies() -> None:
-    """PME-069, PME-066: nobody waits for it any more."""
+    """PME-069, PME-066: wait no more for a merged joiner that died."""
     scene = StoreScene()
     scene.announce("d")
     scene.announce("e")
@@ -157,9 +158,12 @@ def test_a_merged_joiner_that_dies() -> None:
 
 @pytest.mark.row("PME-086", "PME-087", "PME-104", "PME-135")
 def test_each_merged_joiner_is_a_backup() -> None:
-    """PME-086: where the ideal list names it first, in the full message's affinity of joined servers.
-    PME-087: which is what the joining server holds. PME-104: of all zones, in the message, and only when
-    somebody joined. PME-135: a joiner leads nothing."""
+    """PME-086: make each joiner a backup where the ideal list names it first, in the full message's affinity of
+    joined servers.
+
+    PME-087: which is what the joining server holds. PME-104: of all zones, in the message, and only when a
+    server joined. PME-135: a joiner leads nothing.
+    """
     scene = StoreScene("abc", ("dab", "ebc", "ca", "ab"))
     scene.fill(1)
     scene.holds(SupplyRequest)

@@ -46,7 +46,8 @@ def later(run: StoreRun, wait_ms: int) -> None:
 
 
 def all_die_while_disks_are_slow() -> None:
-    """Those of the backups, or the primary's. Whoever goes last brings the partition back alone."""
+    """Kill all servers while the backups' disks are slow, or the primary's. The last one to go brings the
+    partition back alone."""
     for seed in range(16):
         run, servers = trio(seed)
         for server in servers[1:] if seed % 2 else servers[:1]:
@@ -73,8 +74,8 @@ def many_writes_wait_for_a_backup() -> None:
 
 
 def primary_dies_before_its_backup_is_levelled() -> None:
-    """The next primary has writes that were never acknowledged, which the last copy does not have, and cannot
-    fetch; then that primary dies, too, and what it would have told nobody knows."""
+    """Leave the next primary with writes that were never acknowledged, which the last copy does not have, and
+    cannot fetch; then that primary dies, too, before it has reported anything."""
     for seed in (9, 29, 49):
         run, (primary, ahead, behind) = trio(seed, servers=4)
         if run.world.metastore.ring.cluster.coordinator in (primary.name, ahead.name, behind.name):
@@ -92,7 +93,7 @@ def primary_dies_before_its_backup_is_levelled() -> None:
 
 
 def members_go_one_after_the_other_without_a_result() -> None:
-    """Both backups go, so that the primary acknowledges what it has; then it goes, too, and the backups are
+    """Kill both backups, so that the primary acknowledges what it has; then it goes, too, and the backups are
     back first. No exchange could commit its result meanwhile."""
     run, (primary, *backups) = trio(4)
     metastore = run.world.metastore

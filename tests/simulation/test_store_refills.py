@@ -1,4 +1,4 @@
-"""A copy that is emptied and filled anew because somebody asks for it."""
+"""Copies that are emptied and filled anew on request."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ LISTS = ("ab", "bc", "c")
 
 
 def spoiled() -> StoreScene:
-    """Copies of partition 0: that of a has a value that nobody wrote, at a position that nobody gave."""
+    """Scene in which a's copy of partition 0 has a value that was never written, at a position that was never
+    given."""
     scene = StoreScene("abc", LISTS)
     scene.fill(3)
     rows = scene.disks["a"].partitions[ZONE, 0].rows
@@ -87,7 +88,8 @@ def test_two_copies_that_are_asked_for_at_once_are_not_both_emptied() -> None:
 
 @pytest.mark.parametrize("seed", range(3))
 def test_refills_under_faults(seed: int) -> None:
-    """No acknowledged write is lost, whoever is killed, paused or cut off meanwhile."""
+    """Refill copies without losing an acknowledged write, with any server killed, paused or cut off
+    meanwhile."""
     run = StoreRun(seed, replace(StoreShape.of(seed), refills=True))
     run.run()
     assert len(run.clients.history.acknowledged) > 20

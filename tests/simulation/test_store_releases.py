@@ -245,9 +245,11 @@ def test_an_exchange_waits_for_all_operations_that_were_let_in() -> None:
 @pytest.mark.row("PME-122", "PME-125", "PME-126")
 @pytest.mark.parametrize("kind", ["join", "leave", "custom"])
 def test_exchanges_that_wait_and_notifications_that_do_not(kind: str) -> None:
-    """PME-125: join, leave and custom events do not finish while an update of the version before is open;
-    PME-126: a notification of states does, and blocks nobody. PME-122: the one has an exchange id, the other
-    has not."""
+    """PME-125: hold join, leave and custom events until updates of the version before are over.
+
+    PME-126: a notification of states finishes meanwhile, and blocks no put. PME-122: the one has an exchange
+    id, the other has not.
+    """
     scene = StoreScene("abcd", ("ab", "bc", "ca", "ab"))
     scene.fill(1)
     scene.holds(SupplyRequest)

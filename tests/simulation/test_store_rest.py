@@ -142,7 +142,8 @@ def test_who_fails_while_a_zone_is_closed_has_not_everything() -> None:
 
 
 def test_who_joins_while_a_zone_rests_learns_its_sets() -> None:
-    """What b read when it started says that it has everything; it joins much later, and then it is alone."""
+    """Correct what b read when it started, which says that it has everything; it joins much later, and then it
+    is alone."""
     scene = StoreScene("abc", ("abc",))
     scene.fill()
     scene.kill("b")

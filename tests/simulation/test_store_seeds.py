@@ -77,7 +77,7 @@ def _wait_for_owning_only(patch: Patch) -> None:
 
 
 def _bare_counters(patch: Patch) -> None:
-    """An owner that comes back may own if it has as many records as the others, whoever wrote them."""
+    """Let an owner that comes back own if it has as many records as the others, whichever server wrote them."""
 
     def untrusted(reports: Any, outcome: Any, joined: Any) -> Any:
         owners = partition_analysis.owners_of(reports)
@@ -209,7 +209,8 @@ def primary_dies_with_one_backup_behind() -> None:
 
 
 def primary_dies_and_its_successor_is_behind() -> None:
-    """As above, and the one that is behind leads from now on: it fetches what the other one has."""
+    """Kill the primary as above, with the one that is behind as its successor: it fetches what the other one
+    has."""
     run, (primary, successor, ahead) = trio(seed=4)
     run.world.cut(primary.name, successor.name)
     run.world.time.run_until(run.world.time.now + 1_200)

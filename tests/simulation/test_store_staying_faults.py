@@ -15,7 +15,7 @@ from tests.fixtures.simulated_trio import tail_of, trio
 
 
 def acknowledged_later(run: StoreRun, wait_ms: int) -> int:
-    """How many writes are acknowledged of those that begin after the wait, in 30 s."""
+    """Number of acknowledged writes among those that begin after the wait, within 30 s."""
     world = run.world
     world.time.run_until(world.time.now + wait_ms)
     begin_ms = world.time.now
@@ -24,8 +24,8 @@ def acknowledged_later(run: StoreRun, wait_ms: int) -> int:
 
 
 def test_owners_that_never_reach_each_other_are_levelled_by_an_eviction() -> None:
-    """The primary dies, and the two that are left differ and have no link. The coordinator reaches both and has
-    no copy, so the exchange ends; nothing is pending, as nobody serves."""
+    """Kill the primary of two owners that differ and have no link. The coordinator reaches both and has no
+    copy, so the exchange ends; nothing is pending, as no server serves."""
     run, (primary, ahead, behind) = trio(seed=9, servers=4)
     coordinator = run.world.metastore.ring.cluster.coordinator
     assert coordinator not in (primary.name, ahead.name, behind.name)
@@ -51,7 +51,8 @@ def test_a_suspicion_that_was_lost_is_said_again() -> None:
 
 
 def test_a_primary_whose_disk_hangs_gives_way() -> None:
-    """It heartbeats on, and nobody owes it anything: only itself sees it."""
+    """Let a primary with a hanging disk give way, though it heartbeats on and owes no answer: only itself sees
+    it."""
     run, (primary, *_) = trio()
     run.world.restarts = False
     primary.disk_ms = (10**9, 10**9)
@@ -59,7 +60,8 @@ def test_a_primary_whose_disk_hangs_gives_way() -> None:
 
 
 def test_reads_that_wait_for_a_write_are_bounded() -> None:
-    """The primary's disk is slow, and somebody reads both keys again and again."""
+    """Bound the reads that wait at a primary with a slow disk, while a client reads both keys again and
+    again."""
     run, (primary, *_) = trio()
     primary.disk_ms = (1_500, 1_500)
     for number in range(10_000):

@@ -34,10 +34,10 @@ UNDECIDED = (
     *("data_nodes/1", "target_pointer/1", "target_before/1", "epoch", "topology", "limits"),
     *("stable", "pending", "planned", "lock", "revision"),
 )
-"""Those of them beside which assignments are not even written; beside the others the group waits."""
+"""Keys beside which assignments are not even written; beside the others the group waits."""
 ASKED_S = 30.0
 SEEDS = (1, *(pytest.param(seed, marks=pytest.mark.soak) for seed in range(2, 9)))
-"""With each the keys hold another of the eight kinds of garbage."""
+"""Seeds, with each of which the keys hold another of the eight kinds of garbage."""
 
 
 async def _each_kind(directory: Path, seed: int) -> None:
@@ -105,7 +105,7 @@ async def _asked_meanwhile(directory: Path, seed: int) -> None:
 
 
 def _of_what_waits(world: UnreadableWorld, key: str) -> tuple[dict[str, int], list[str]]:
-    """What is decided about the partition or the zone that waits for ``key``, and what was done to it."""
+    """Decisions about the partition or the zone that waits for ``key``, and what was done to it."""
     prefix, done = world.keyspace.zone_partitions(BROKEN), world.destroyed.of(BROKEN)
     if f"{BROKEN}/0/" in key:
         prefix, done = f"{prefix}0/", world.destroyed.of_partition(PartitionId(BROKEN, 0))

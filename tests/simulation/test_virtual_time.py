@@ -86,7 +86,8 @@ def test_a_killed_process_reaches_nobody_and_a_frozen_one_goes_on_later() -> Non
 
 @pytest.mark.parametrize("resets", [0.0, 0.5])
 def test_a_watch_misses_nothing(resets: float) -> None:
-    """Whatever is merged or begun anew: who applies what is delivered, in order, has what is stored."""
+    """Miss nothing in a watch, also where batches are merged or begun anew: a client that applies what is
+    delivered, in order, has what is stored."""
 
     async def main() -> None:
         store = MemoryMetastore()

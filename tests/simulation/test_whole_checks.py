@@ -1,4 +1,4 @@
-"""What is checked of what changed finds what a look at everything finds, and the other way round."""
+"""Checks of what changed and checks of everything find the same."""
 
 from __future__ import annotations
 
@@ -95,8 +95,8 @@ class Place:
     harmless=st.lists(st.tuples(st.integers(0, PARTITIONS - 1), st.booleans()), max_size=8),
 )
 def test_both_find_what_is_broken(kind: str, number: int, harmless: list[tuple[int, bool]]) -> None:
-    """After steps that break nothing, one that does is found by the check of that step, and by a whole check
-    of an auditor that did not see the step."""
+    """Find a harmful step after harmless ones, by the check of that step, and by a whole check of an auditor
+    that did not see the step."""
 
     async def main() -> None:
         for whole in (False, True):

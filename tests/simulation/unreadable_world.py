@@ -128,7 +128,7 @@ class UnreadableWorld:
         self.catalog.execute(ZoneIntent(0, zone))
 
     def ask(self, zone_id: ZoneId) -> None:
-        """For one replica more, or for one less."""
+        """Request one replica more, or one less."""
         self._replicas[zone_id] = 3 - self._replicas[zone_id]
         self.want(zone_id)
 
@@ -188,7 +188,7 @@ class UnreadableWorld:
 
     @property
     def ended(self) -> int:
-        """How many processes ended by themselves, the server among them."""
+        """Number of processes that ended by themselves, the server among them."""
         server = self._server is not None and self._server.done()
         return self.trace.events["process ended by itself"] + server
 

@@ -14,7 +14,8 @@ expect.set_options(timeout=WAIT_MS)
 
 @pytest.fixture(scope="module")
 def chromium() -> Iterator[Chromium]:
-    """Of a module: as long as Playwright runs there is an event loop, and other tests want their own."""
+    """Browser of one module: as long as Playwright runs there is an event loop, and other tests want their
+    own."""
     with sync_playwright() as playwright:
         browser = Chromium.launch(playwright)
         yield browser
@@ -31,7 +32,7 @@ def stage() -> Iterator[Stage]:
 
 @pytest.fixture(scope="module")
 def empty_stage() -> Iterator[Stage]:
-    """On which nobody logs in."""
+    """Stage without zones and without login."""
     whole = Stage.start("empty", has_login=False)
     yield whole
     whole.stop()

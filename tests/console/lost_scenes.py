@@ -55,7 +55,7 @@ async def _zones(world: World, nodes: Sequence[Node], strong: str, available: st
 
 
 async def _tell_revisions(world: World, zone_id: ZoneId, partitions: int) -> None:
-    """As nodes do while a group has no leader."""
+    """Report revisions as nodes do while a group has no leader."""
     for number in range(partitions):
         prefix = world.keyspace.member(PartitionId(zone_id, number), "")
         for item in (await world.metastore.range(prefix)).items:

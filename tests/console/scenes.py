@@ -120,7 +120,8 @@ async def large(world: World, partitions: int = LARGE_PARTITIONS) -> None:
 
 
 async def _store_zone(world: World, zone: Zone) -> None:
-    """Past the statement and its checks: as an earlier release, or somebody with the database, wrote it."""
+    """Write the zone past the statement and its checks, as an earlier release, or a user with access to the
+    database, wrote it."""
     base = await world.catalog.snapshot()
     entries = (ZoneEntry(EntryKind.WRITTEN, zone),)
     version = new_version(base, entries, f"{zone.zone_id:032x}", f"CREATE ZONE {zone.name}")
@@ -203,7 +204,7 @@ async def stored(world: World) -> None:
 
 
 async def kill_node(world: World, name: str) -> None:
-    """Its lease is over; its members stay written."""
+    """End the node's lease; its members stay written."""
     await world.metastore.commit(Txn((), (Delete(world.keyspace.node(name)),)))
     await world.settle()
 

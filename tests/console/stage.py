@@ -69,8 +69,8 @@ ALL_SCENES = {**SCENES, **LOST_SCENES}
 async def services_of(
     world: World, silence: AskSilence | None = None, divisor: float = 1.0
 ) -> AsyncIterator[Services]:
-    """What the routes and pages need, over the world's stores. ``silence``: of the metastore, in place of the
-    world's, which always speaks. ``divisor``: of the times of alerts."""
+    """Services that the routes and pages need, over the world's stores. ``silence``: of the metastore, in place
+    of the world's, which always speaks. ``divisor``: of the times of alerts."""
     guard = StoreGuard(world.catalog, world.metastore, world.mirror, world.keyspace, world.relay.relay_once)
     groups = MirroredEndpoints(Mirrors(world.mirror, world.mirror, world.mirror, world.keyspace))
     count = PartitionCount(world.mirror, world.keyspace, RingReader(world.mirror, world.keyspace))
@@ -151,7 +151,7 @@ async def _obey(world: World, services: Services, line: str) -> None:
 
 
 async def _fail(world: World, node: str, zone: str, partition: str, cause: str) -> None:
-    """What ``node``, which leads, tells of a change after its third attempt."""
+    """Write the failure that ``node``, which leads, reports of a change after its third attempt."""
     found = (await world.catalog.snapshot()).zone(zone)
     assert found is not None
     failing = Failing(cause.partition(":")[0], cause, 3)
@@ -163,7 +163,7 @@ async def _fail(world: World, node: str, zone: str, partition: str, cause: str) 
 
 
 async def _reconcile(world: World) -> None:
-    """What a controller does for all zones when it comes."""
+    """Reconcile all zones, as a controller does when it comes."""
     await world.relay.relay_once()
     zones = [each.zone_id for each in (await world.catalog.snapshot()).zones]
     assert await world.zones.reconcile(zones) == {}
@@ -225,7 +225,7 @@ async def _serving(
 
 
 async def _line() -> str:
-    """Of standard input; empty: it has ended."""
+    """Read a line of standard input; empty: it has ended."""
     return (await asyncio.to_thread(sys.stdin.readline)).strip()
 
 

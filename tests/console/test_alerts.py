@@ -19,14 +19,14 @@ QUIET = "No alert fires or is pending."
 
 @pytest.fixture(scope="module")
 def judged_stage() -> Iterator[Stage]:
-    """Of this module: its alerts are judged when a test says so, and fire at once."""
+    """Stage of this module, whose alerts are judged when a test says so, and fire at once."""
     whole = Stage.start("small")
     yield whole
     whole.stop()
 
 
 def judged(stage: Stage, page: Page, node: str, *, fires: bool) -> None:
-    """Until the open page shows that the alert of the node fires, or that it does not."""
+    """Judge until the open page shows that the alert of the node fires, or that it does not."""
     panel = page.locator(".panel").filter(has=page.get_by_role("heading", name="Alerts"))
     alert = panel.get_by_text(f"node {node} is down")
     deadline = time.monotonic() + WAIT_MS / 1_000

@@ -38,7 +38,7 @@ LOOKS = [(scene, theme) for scene in SIZES for theme in ("light", "dark")]
 
 @pytest.fixture(scope="module")
 def stages() -> Iterator[dict[str, Stage]]:
-    """By their scenes; each is started once."""
+    """Stages by their scenes; each is started once."""
     stages: dict[str, Stage] = {}
     yield stages
     for stage in stages.values():
@@ -47,7 +47,7 @@ def stages() -> Iterator[dict[str, Stage]]:
 
 @pytest.fixture
 def large(request: pytest.FixtureRequest, stages: dict[str, Stage]) -> Stage:
-    """Of the scene that the test's parameter names."""
+    """Stage of the scene that the test's parameter names."""
     if request.param not in stages:
         stages[request.param] = Stage.start(request.param)
     return stages[request.param]
@@ -69,7 +69,7 @@ def test_large_zones_have_no_serious_fault(chromium: Chromium, large: Stage, the
 @pytest.mark.timeout(1_800)
 @pytest.mark.parametrize("large", in_every_run(SIZES, ["wide"]), indirect=True)
 def test_what_is_sent_of_a_map_makes_it_what_a_new_page_shows(chromium: Chromium, large: Stage) -> None:
-    """Only columns that changed are sent; together with the rest they are the whole."""
+    """Send only the map's columns that changed; together with the rest they are the whole."""
     with chromium.visiting(large) as visit, chromium.visiting(large) as another:
         page = visit.open("map?zone=LARGE", READ_MS)
         settled(page)
@@ -89,5 +89,5 @@ def test_what_is_sent_of_a_map_makes_it_what_a_new_page_shows(chromium: Chromium
 
 
 def _text(page: Page, cells: list[str]) -> str:
-    """As the browser writes it."""
+    """Cells as text, as the browser writes it."""
     return str(page.evaluate("(cells) => JSON.stringify(cells)", cells))

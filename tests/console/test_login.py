@@ -128,7 +128,7 @@ def test_a_page_is_drawn_anew_when_rights_change(server: SecureServer, context: 
 def test_a_page_without_its_socket_sees_the_end_of_its_session(
     server: SecureServer, context: BrowserContext
 ) -> None:
-    """Nothing can tell it."""
+    """Log a page out at the end of its session though, without a socket, it gets no message of that."""
     run(server, "CREATE USER dora WITH PASSWORD 'dora has a long password'; GRANT viewer TO dora")
     page = context.new_page()
     page.route_web_socket("**/_nicegui_ws/**", lambda socket: socket.close())

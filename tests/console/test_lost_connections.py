@@ -22,8 +22,8 @@ KEYSPACE = Keyspace("test-lost-connections/")
 USERS = ("the-administrator", "the-viewer")
 PATHS = ("", "zones", "operations?show=open")
 ALIVE_S, PACES = 5.0, 4
-"""After the server answers again; on a busy machine so many times what it takes to load the pages by hand from
-a server that is as new."""
+"""Seconds in which pages are alive after the server answers again; and, on a busy machine, the multiple of the
+time that it takes to load the pages by hand from a server that is as new."""
 LIVE = "window.socket?.connected && document.querySelector('[role=status]')?.innerText.includes('live')"
 
 pytestmark = pytest.mark.timeout(1_200)
@@ -31,7 +31,7 @@ pytestmark = pytest.mark.timeout(1_200)
 
 @pytest.fixture(scope="module")
 def catalog_url(postgres_server: str) -> str:
-    """Which several servers may share."""
+    """URL of a catalog that several servers may share."""
     return new_postgres(postgres_server)
 
 
@@ -73,7 +73,7 @@ def pages(chromium: Chromium, server: SecureServer, way: Detour) -> Iterator[lis
 
 
 def kept(server: SecureServer, page: Page) -> bool:
-    """Whether the server has it still, as the page itself would ask."""
+    """True if the server still keeps the page, asked as the page itself would ask."""
     number = page.evaluate("window.clientId")
     address = f"https://127.0.0.1:{server.https_port}/console/_nicegui/kept/{number}"
     return bool(page.context.request.get(address).status == 204)
@@ -81,8 +81,8 @@ def kept(server: SecureServer, page: Page) -> bool:
 
 @contextmanager
 def seen_again(pages: list[Page]) -> Iterator[Callable[[], float]]:
-    """What it gives is called once the server answers: the seconds until the last page is live, and another
-    document than it was."""
+    """Yield a function to be called once the server answers: it gives the seconds until the last page is live,
+    and another document than it was."""
     addresses = [page.url for page in pages]
     for page in pages:
         page.wait_for_function(LIVE)
@@ -133,7 +133,7 @@ def test_pages_are_live_after_their_server_was_killed_and_is_back(
 def test_pages_that_were_cut_off_for_longer_than_the_server_keeps_them(
     way: Detour, server: SecureServer, pages: list[Page]
 ) -> None:
-    """As of a laptop that slept."""
+    """Cut pages off for longer than the server keeps them, as those of a laptop that slept."""
     with seen_again(pages) as seconds:
         way.cut()
         are_cut_off(pages)
@@ -148,8 +148,8 @@ def test_pages_that_were_cut_off_for_longer_than_the_server_keeps_them(
 def test_pages_go_on_at_another_server_that_runs_beside_theirs(
     way: Detour, server: SecureServer, pages: list[Page], etcd_server: Etcd, catalog_url: str, tmp_path: Path
 ) -> None:
-    """Both behind one address, as behind a proxy: connections that are open stay where they are, and the page
-    that looks for its server is answered by one that has not drawn it."""
+    """Put two servers behind one address, as behind a proxy: connections that are open stay where they are, and
+    the page that seeks its server is answered by one that has not drawn it."""
     other = SecureServer(tmp_path, etcd_server, KEYSPACE, catalog_url, {})
     try:
         other.start()

@@ -142,7 +142,7 @@ def test_a_node_is_drained_by_its_name(named: Visit) -> None:
 
 
 def test_a_reason_that_is_required_is_marked_and_asked_for(named: Visit, named_stage: Stage) -> None:
-    """Here nobody logs in, so a name is asked for, too, and has the focus."""
+    """Mark a required reason and ask for it; without login a name is required, too, and has the focus."""
     named_stage.tell("require reasons")
     page = named.open("rebalance")
     page.get_by_role("button", name="Pause all moves").click()
@@ -166,7 +166,8 @@ def test_a_reason_that_is_required_is_marked_and_asked_for(named: Visit, named_s
 
 
 def test_a_plan_is_run_while_all_moves_are_paused(named: Visit, named_stage: Stage) -> None:
-    """It leads to the operation at once: the page says what it waits for before a controller has seen it."""
+    """Go from the plan to its operation at once: the page says what it waits for before a controller has seen
+    it."""
     zone = NASTY_ZONES[1]
     page = named.open("rebalance")
     page.get_by_role("button", name="Pause all moves").click()

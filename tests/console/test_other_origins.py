@@ -96,7 +96,7 @@ def elsewhere() -> Iterator[int]:
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
-    """For it the foreign name is an address of this machine."""
+    """Browser for which the foreign name is an address of this machine."""
     with sync_playwright() as playwright:
         # The check of addresses is one more fence, which not every browser has.
         flags = [*CHROMIUM_FLAGS, f"--host-resolver-rules=MAP {FOREIGN_NAME} 127.0.0.1", FENCE_OFF]
@@ -127,11 +127,12 @@ class Attack:
 
     @property
     def statuses(self) -> list[int]:
-        """Of the server's answers: the page's own host answers, too."""
+        """Statuses of the server's answers alone, as the page's own host answers, too."""
         return [status for number, status in self.answers if self.sent.get(number, "").startswith(self.url)]
 
     def fetch(self, path: str, **options: Any) -> str:
-        """What the page sees, of a request that went out."""
+        """Send a request from the page and return what the page sees of its answer; one that did not go out is
+        sent again."""
         while True:
             self.dropped.clear()
             answer = str(self.page.evaluate(TRY_FETCH, [f"{self.url}{path}", options]))
@@ -287,7 +288,7 @@ def test_a_rebound_name_is_not_the_server(rebound: Attack, zone: str) -> None:
 
 
 def test_the_servers_own_page_does_all_of_it(page: Page, server: ApiServer) -> None:
-    """So that what is refused above is refused for its origin."""
+    """Do all of it on the server's own page, to show that what is refused above is refused for its origin."""
     own = attack_from(page, f"{server.url}/console/", server.url)
     visit = Visit(page, f"{server.url}/console/")
     page.on("requestfailed", visit.note_failure)
@@ -307,7 +308,7 @@ def test_the_servers_own_page_does_all_of_it(page: Page, server: ApiServer) -> N
 
 
 def test_the_documentation_works_under_its_policy(browser: Browser, server: ApiServer) -> None:
-    """Without anything from elsewhere."""
+    """Open the documentation under its policy, without anything from elsewhere."""
     page = browser.new_page()
     page.set_default_timeout(WAIT_MS)
     complaints: list[str] = []

@@ -54,7 +54,7 @@ LOOKED_AT = [(path, theme) for path, theme in LOOKS if theme == "light" or path 
 
 @pytest.fixture(scope="module")
 def links() -> dict[str, frozenset[str]]:
-    """What pages that were open lead to, by their paths: each is drawn once for several tests."""
+    """Paths that pages which were open lead to, by their own: each is drawn once for several tests."""
     return {}
 
 
@@ -208,7 +208,7 @@ def test_the_map_leads_to_the_reasons_of_a_partition(visit: Visit) -> None:
 
 
 def test_a_change_that_does_not_succeed_is_shown_on_its_partition(visit: Visit, stage: Stage) -> None:
-    """Without a reload; another partition's page does not show it."""
+    """Show a failed change on its partition's page without a reload, and not on another partition's."""
     page = visit.open("zones/SESSIONS/partitions/5")
     panel = page.locator(".panel").filter(has_text="Failed changes")
     expect(panel).to_contain_text("None.")
@@ -387,7 +387,7 @@ def test_explain_shows_what_would_move(visit: Visit) -> None:
 
 
 def test_the_bars_of_a_zone_add_up_to_its_replicas(visit: Visit) -> None:
-    """Who leads votes too, and is one copy: 8 partitions of 3 replicas are 24."""
+    """Count a leader as a voter and as one copy: 8 partitions of 3 replicas are 24."""
     page = visit.open("zones/ORDERS")
     settled(page)
     total = """() => {

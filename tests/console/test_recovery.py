@@ -32,14 +32,14 @@ def lost_stage() -> Iterator[Stage]:
 
 @pytest.fixture
 def own_stage() -> Iterator[Stage]:
-    """Of one test, which loses what the others look at."""
+    """Stage of one test, which loses what the others look at."""
     whole = Stage.start("lost")
     yield whole
     whole.stop()
 
 
 def make_dry_run(page: Page) -> None:
-    """Until its answer is shown."""
+    """Make a dry run, and wait until its answer is shown."""
     page.get_by_role("button", name="Dry run").click()
     expect(page.get_by_role("heading", name=re.compile("of .* can be reset"))).to_be_visible()
     # The framework's, which shows that a request runs.
@@ -52,7 +52,7 @@ def make_dry_run(page: Page) -> None:
 def test_pages_of_a_loss_have_no_serious_fault(
     chromium: Chromium, lost_stage: Stage, path: str, theme: Theme
 ) -> None:
-    """With the dry run and its last question, where there is one."""
+    """Check pages of a loss with the dry run and its last question, where there is one."""
     with chromium.visiting(lost_stage, theme) as visit:
         page = visit.open(path)
         settled(page)
@@ -67,7 +67,8 @@ def test_pages_of_a_loss_have_no_serious_fault(
 
 
 def test_each_cause_of_a_loss_leads_to_its_recovery(chromium: Chromium, lost_stage: Stage) -> None:
-    """From the overview by zone, from a zone, and from a partition to that partition alone."""
+    """Lead from the overview by zone, from a zone, and from a partition to the recovery of that partition
+    alone."""
     with chromium.visiting(lost_stage) as visit:
         page = visit.open("")
         causes = page.locator(".panel").filter(has_text="Blocked by")

@@ -30,7 +30,8 @@ def installation(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Installat
 @pytest.mark.slow("a majority is killed and its lease waited for")
 @pytest.mark.timeout(1_800)
 def test_a_lost_majority_is_recovered_in_the_console(chromium: Chromium, installation: Installation) -> None:
-    """From the cause on the overview to a group that takes writes again, with what was acknowledged before."""
+    """Recover a lost majority, from the cause on the overview to a group that takes writes again, with what was
+    acknowledged before."""
     installation.execute(ZONE)
     key = "/api/v1/zones/SHOP/kv/k"
     assert installation.request("PUT", key, {"value": "kept"}).status_code == 200

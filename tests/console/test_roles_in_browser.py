@@ -1,4 +1,4 @@
-"""Every page in Chromium as each ready role, as a user without one, and as nobody: what is shown is what the
+"""Every page in Chromium as each ready role, as a user without one, and without a login: it shows what the
 lists of the tests say."""
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ CONTROLS = """() => [...document.querySelectorAll('.q-btn, a.action')]
   .filter((one) => one.checkVisibility()).map((one) => one.innerText.trim())"""
 
 IN_EACH_RUN = "the-operator"
-"""Of the users; ``tests/unit/console/test_role_pages.py`` walks as each of them without a browser."""
+"""User of each run; ``tests/unit/console/test_role_pages.py`` walks as each of them without a browser."""
 
 
 @pytest.fixture(scope="module")
@@ -44,7 +44,7 @@ def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LoginStage]:
 
 @contextmanager
 def opened_page(chromium: Chromium) -> Iterator[Page]:
-    """Of a browser without cookies. Fails when a script broke or the page's policy stopped something."""
+    """Page of a browser without cookies. Fails when a script broke or the page's policy stopped something."""
     context = chromium.browser.new_context(ignore_https_errors=True, viewport={"width": 1440, "height": 900})
     context.set_default_timeout(WAIT_MS)
     page, errors = context.new_page(), list[str]()
@@ -132,7 +132,7 @@ def test_pages_of_logins_have_no_serious_fault(chromium: Chromium, stage: LoginS
 
 
 def test_a_user_is_made_and_dropped_in_dialogs(chromium: Chromium, stage: LoginStage) -> None:
-    """By keyboard as far as the fields go; the choices are those of the catalog."""
+    """Make and drop a user by keyboard as far as the fields go; the choices are those of the catalog."""
     with logged_in(chromium, stage, ADMINISTRATOR) as page:
         controls(page, f"{stage.url}users")
         page.get_by_role("button", name="New user").click()

@@ -89,7 +89,7 @@ def _let_it_go(visit: Visit) -> None:
 
 
 def _drill_down(visit: Visit) -> None:
-    """From all zones over one and its map to why each node has a partition."""
+    """Go from all zones over one and its map to the reasons why each node has a partition."""
     page = visit.open("zones")
     page.get_by_role("gridcell", name="SHOP").click()
     page.get_by_role("link", name="Partition map").click()

@@ -75,7 +75,7 @@ def _judge(key: str, operations: Sequence[Operation], own_order: bool) -> Violat
 
 
 def _ends(operations: Sequence[Operation]) -> dict[int, int]:
-    """Of writes of unknown outcome: the client's next acknowledged write, which has abandoned them."""
+    """Client's next acknowledged write for each write of unknown outcome, which that one has abandoned."""
     ends: dict[int, int] = {}
     following: dict[int, int] = {}
     for index in sorted(range(len(operations)), key=lambda index: operations[index].invoked, reverse=True):
@@ -104,7 +104,7 @@ def _shortly_before(operations: Sequence[Operation], index: int) -> tuple[Operat
 
 @dataclass(frozen=True, slots=True)
 class _Ways:
-    """How configurations go on until ``returning`` has taken effect."""
+    """Continuations of configurations until ``returning`` has taken effect."""
 
     operations: Sequence[Operation]
     under_way: set[int]
@@ -130,8 +130,8 @@ class _Ways:
         return self._smallest(ended)
 
     def _writes(self, current: _Configuration) -> list[int]:
-        """What may change the value next. One of unknown outcome only if something under way is told its value:
-        it can wait until then."""
+        """Writes that may change the value next. One of unknown outcome is among them only if an operation
+        under way has its value as answer: it can wait until then."""
         waiting = self.under_way - current.done
         told = [self.operations[index] for index in waiting if not self.operations[index].blind]
         found = []

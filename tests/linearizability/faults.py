@@ -73,7 +73,7 @@ class Rebalance:
         return f"ALTER ZONE {zone} SET (REPLICAS {self.replicas}, {self._filter})"
 
     def statement_for_all(self, zone: str) -> str:
-        """Of a zone with a replica on every node that matches."""
+        """Statement that gives the zone a replica on every node that matches."""
         return f"ALTER ZONE {zone} SET ({self._filter})"
 
     @property
@@ -134,7 +134,7 @@ def strike_all(whole: Installation, strikes: Sequence[Strike]) -> list[str]:
 
 
 def _send(process: psutil.Process, number: signal.Signals) -> None:
-    """It may have ended since it was found."""
+    """Send the process a signal, unless it has ended since it was looked up."""
     try:
         process.send_signal(number)
     except psutil.NoSuchProcess:

@@ -1,4 +1,4 @@
-"""What clients asked and what they were told, with times of one clock: the material of the checker."""
+"""Requests of clients and their answers, with times of one clock: the material of the checker."""
 
 from __future__ import annotations
 
@@ -44,11 +44,11 @@ class Operation:
 
     @property
     def blind(self) -> bool:
-        """What it is told does not depend on the value."""
+        """True if the answer does not depend on the value."""
         return self.action in (Action.PUT, Action.DELETE)
 
     def fits(self, state: str | None) -> bool:
-        """Whether a register that holds ``state`` would have told what this was told."""
+        """True if a register that holds ``state`` would have answered as this one was answered."""
         match self.action:
             case Action.GET:
                 return state == self.value

@@ -21,18 +21,18 @@ from zonekeeper_client import Mode, OutcomeUnknownError, ReadTimedOutError, Serv
 
 REGISTERS = 6
 PAUSE_S, BUSY_PAUSE_S = 0.2, 0.01
-"""Of each client, after each operation; the long runs are the busy ones."""
+"""Seconds of a client's pause after each operation; the long runs are the busy ones."""
 READS_MAX = 20
-"""Of one key in the end, each with the time limit of a client: a busy machine may need some."""
+"""Most reads of one key in the end, each with the time limit of a client: a busy machine may need some."""
 ONCE_SHARE = 0.1
-"""So many puts go to a key of their own, which nobody writes again: a lost one shows in the end."""
+"""Share of puts to a key of their own, which is written only once: a lost one shows in the end."""
 SPREAD_PLACES = 3
 NO_ANSWER = (ReadTimedOutError, ServersUnavailableError, OutcomeUnknownError)
 
 
 class Way(Enum):
-    """How a client reaches its key. LOSSY: straight to the groups, through a network that loses answers.
-    SPREAD: straight to them, and each client prefers another voter."""
+    """Route by which a client reaches its key. LOSSY: straight to the groups, through a network that loses
+    answers. SPREAD: straight to them, and each client prefers another voter."""
 
     DIRECT = "DIRECT"
     ROUTED = "ROUTED"
@@ -45,7 +45,7 @@ CLIENTS = {Way.DIRECT: 3, Way.ROUTED: 3, Way.LOSSY: 3}
 
 @dataclass
 class Figures:
-    """Of one way. Seconds; the time of an operation that was never answered counts as well."""
+    """Figures of one way, in seconds; the time of an operation that was never answered counts as well."""
 
     puts: list[float] = field(default_factory=list)
     gets: list[float] = field(default_factory=list)
@@ -62,9 +62,9 @@ class Figures:
 
 
 class Load:
-    """Clients of every way, all of one recorder. ``errors``: what no client may ever be told. ``prefix`` is
-    that of every key: nobody may have put one before. Their puts and gets take ``limit_s`` at most, with some
-    ``pause_s`` after each."""
+    """Clients of every way, all of one recorder. ``errors``: what no client may ever get. ``prefix`` is that of
+    every key, and no key may have had it before. Puts and gets take ``limit_s`` at most, with some ``pause_s``
+    after each."""
 
     def __init__(
         self,
@@ -98,7 +98,7 @@ class Load:
         self._once: list[str] = []
 
     async def run_client(self, number: int, way: Way) -> None:
-        """Until it is cancelled; what is under way then stays open."""
+        """Work until cancelled; what is under way then stays open."""
         chooser = random.Random(f"{self._seed}/{number}")
         for turn in range(10**9):
             key = f"{self._prefix}register-{chooser.randrange(REGISTERS)}"
@@ -124,7 +124,7 @@ class Load:
         self.figures[way].puts.append(_now() - begun)
 
     async def get(self, number: int, way: Way, key: str) -> bool:
-        """Whether there was an answer."""
+        """Get the key; True if there was an answer."""
         handle, begun = self.recorder.begin(number, key, Action.GET), _now()
         try:
             found = await self._client(number, way).get(self._zone, key)
@@ -181,7 +181,7 @@ async def load(
     tls: TlsFiles | None = None,
     login: ClientLogin = NO_LOGIN,
 ) -> AsyncIterator[Load]:
-    """So many ``clients`` work for the length of the block."""
+    """Let so many ``clients`` work for the length of the block."""
     running = Load(urls, zone, seed, prefix, limit_s, pause_s, tls, login)
     tasks = [
         asyncio.create_task(running.run_client(number, way))

@@ -1,4 +1,4 @@
-"""What stands between a client and its servers, and changes the routing maps that it gets."""
+"""Transports between a client and its servers that change the routing maps which it gets."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class RewrittenRouting(httpx.AsyncBaseTransport):
 
     @abstractmethod
     async def voters(self, urls: list[str]) -> list[str]:
-        """What the client is told instead of ``urls``, a partition's voters in order of preference."""
+        """URLs that the client gets instead of ``urls``, a partition's voters in order of preference."""
 
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
         response = await self._transport.handle_async_request(request)
@@ -36,8 +36,8 @@ class RewrittenRouting(httpx.AsyncBaseTransport):
 
 
 class RotatedRouting(RewrittenRouting):
-    """Not the leader is preferred but the voter at a place of theirs in order of URLs: so a client goes on
-    asking a member that all others avoid."""
+    """Routing that prefers not the leader but the voter at a place of theirs in order of URLs: so a client goes
+    on asking a member that all others avoid."""
 
     def __init__(self, authority: str, place: int) -> None:
         super().__init__(authority)

@@ -26,7 +26,7 @@ class Served:
 
 
 def second_primaries(answers: Iterable[Served]) -> list[str]:
-    """What shows two primaries of a partition; empty when there never were."""
+    """Descriptions of answers that show two primaries of a partition; empty when there never were."""
     by_partition: defaultdict[int, list[Served]] = defaultdict(list)
     for answer in answers:
         by_partition[answer.partition].append(answer)

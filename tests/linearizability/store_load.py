@@ -26,14 +26,15 @@ AGAIN = frozenset(
     }
 )
 REGISTERS = 3
-"""Of each partition."""
+"""Registers of each partition."""
 ATTEMPT_S = 1.0
 """A server that is stopped or cut off says nothing; another one is asked, with the same write id."""
 LIMITS_S = (2.0, 60.0)
-"""For clients in turns: those that give up soon leave writes of unknown outcome, the others see repeats end."""
+"""Time limits of clients in turns, in seconds: those that give up soon leave writes of unknown outcome, the
+others see repeats end."""
 READ_BACK_S = 120.0
 ONCE_SHARE = 0.1
-"""So many puts go to a key of their own, which nobody writes again: a lost one shows in the end."""
+"""Share of puts to a key of their own, which is written only once: a lost one shows in the end."""
 
 
 class StoreLoad:
@@ -71,7 +72,7 @@ class StoreLoad:
         )
 
     async def run_client(self, number: int) -> None:
-        """Until it is cancelled; what is under way then stays open."""
+        """Work until cancelled; what is under way then stays open."""
         chooser = random.Random(f"{self._seed}/{number}")
         limit_s = LIMITS_S[number % len(LIMITS_S)]
         for turn in range(10**9):
@@ -103,7 +104,7 @@ class StoreLoad:
             self.repeated += answer.repeated
 
     async def get(self, client: int, partition: int, key: str, limit_s: float) -> bool:
-        """Whether there was an answer."""
+        """Get the key; True if there was an answer."""
         handle = self.recorder.begin(client, f"{partition}/{key}", Action.GET)
         answer = await self._until_known(ReadRequest(0, self._zone, partition, key.encode()), limit_s)
         if answer is None:
@@ -133,7 +134,7 @@ class StoreLoad:
     # One operation
 
     async def _until_known(self, request: ChannelRequest, limit_s: float) -> StoreAnswer | None:
-        """None: the time is over, and nobody knows."""
+        """Answer that ends the request; None: the time is over, and the outcome is unknown."""
         partition = request.partition
         began, invoked = monotonic(), monotonic_ns()
         name = self._leaders.get(partition, "")
@@ -169,7 +170,7 @@ class StoreLoad:
 async def store_load(
     urls: Mapping[str, str], zone: ZoneId, partitions: int, seed: int, clients: int
 ) -> AsyncIterator[StoreLoad]:
-    """So many clients work for the length of the block."""
+    """Let so many clients work for the length of the block."""
     running = StoreLoad(urls, zone, partitions, seed)
     tasks = [asyncio.create_task(running.run_client(number)) for number in range(clients)]
     try:

@@ -1,4 +1,4 @@
-"""What happens to store servers while clients work: each scene begins and ends with every copy in its place."""
+"""Faults of store servers while clients work: each scene begins and ends with every copy in its place."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tests.fixtures.cut_nodes import STORE
 from tests.fixtures.store_nodes import TTL_S, StoreNodes
 
 SHORT_S, LONG_S = TTL_S / 3, TTL_S + 3.0
-"""Of pauses: shorter and longer than a server may be silent."""
+"""Seconds of pauses: shorter and longer than a server may be silent."""
 SLOW_RATE = 4_000
 """Bytes a second."""
 BREATH_S = 1.0
@@ -58,7 +58,7 @@ def every_order(names: Sequence[str]) -> list[Scene]:
 
 
 async def a_node_dies(nodes: StoreNodes) -> None:
-    """With its agent, so that nobody reports it."""
+    """Kill a server with its agent, so that its death is not reported."""
     await nodes.until_removed(primary(nodes), nodes.kill_node)
     nodes.start_nodes(primary(nodes))
 
@@ -72,7 +72,7 @@ def a_server_is_stopped(seconds: float) -> Scene:
 
 
 async def an_agent_is_stopped(nodes: StoreNodes) -> None:
-    """Its server serves on: nothing is written to the ring."""
+    """Stop an agent: its server serves on, and nothing is written to the ring."""
     before = (await nodes.ring()).number
     with nodes.stopped(nodes.agent(primary(nodes))):
         await asyncio.sleep(LONG_S)
@@ -80,7 +80,8 @@ async def an_agent_is_stopped(nodes: StoreNodes) -> None:
 
 
 async def an_agent_is_stopped_and_its_server_killed(nodes: StoreNodes) -> None:
-    """Nobody reports it; the next server starts once the agent goes on."""
+    """Kill a server whose agent stands still, so that its death is not reported; the next server starts once
+    the agent goes on."""
     name = primary(nodes)
     with nodes.stopped(nodes.agent(name)):
         await nodes.until_removed(name, nodes.kill_server)
@@ -105,7 +106,8 @@ async def the_primary_is_cut_from_one_backup_for_a_moment(nodes: StoreNodes) -> 
 
 
 async def the_coordinator_is_cut_from_its_peers(nodes: StoreNodes) -> None:
-    """It reaches the metastore, so its heartbeats go on: it is evicted."""
+    """Cut the coordinator from its peers: it reaches the metastore, so its heartbeats go on, and it is
+    evicted."""
     name = (await nodes.ring()).cluster.coordinator
     assert name is not None
     await cut_for(nodes, LONG_S + TTL_S, [(name, other) for other in nodes.names if other != name])
@@ -173,5 +175,5 @@ def rebalances(count: int, seed: int, kill_share: float, copies: Sequence[int] =
 
 
 CONVERGED_S = 90.0
-"""From the end of a scene's faults until every copy is where it should be. On an idle machine the longest is
-some ten seconds: a server that nobody reports, and its return."""
+"""Seconds from the end of a scene's faults until every copy is where it should be. On an idle machine the
+longest is some ten: a server whose death is not reported, and its return."""

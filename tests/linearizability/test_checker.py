@@ -147,7 +147,7 @@ def simulated(chooser: random.Random, clients: int) -> list[Operation]:
 
 
 def test_a_recorded_history_is_written_and_read_again(tmp_path: Path) -> None:
-    """What is open at the end is unknown; a get without an answer says nothing."""
+    """Record an operation that is open at the end as of unknown outcome; leave a get without an answer out."""
     recorder = Recorder()
     put = recorder.begin(1, "a", Action.PUT, "1")
     get = recorder.begin(2, "a", Action.GET)

@@ -75,7 +75,7 @@ async def run_through(directory: Path, seed: int, rebalances: int, pause_s: floa
 
 
 def assert_linearizable(running: Load, kept: Path) -> None:
-    """Of one zone. ``kept``: where the history is left when it is not."""
+    """Check the history of one zone. ``kept``: where the history is left when it is not linearizable."""
     history = running.recorder.history()
     found = violations(history, own_order=True)
     if found or running.errors:
@@ -103,6 +103,6 @@ async def test_three_rebalances(tmp_path: Path) -> None:
 
 @pytest.mark.soak
 async def test_many_rebalances(tmp_path: Path) -> None:
-    """As above, with fifty rebalances."""
+    """Run as above, with fifty rebalances."""
     with capture_logs():
         await run_through(tmp_path, SEED, REBALANCES, BUSY_PAUSE_S)

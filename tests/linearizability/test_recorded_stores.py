@@ -47,7 +47,8 @@ def rebalances(seed: int, count: int) -> list[Rebalance]:
 
 
 def has_every_copy(whole: Installation, replicas: int) -> bool:
-    """Also those of the server that went last: a node that is away is no place for a copy meanwhile."""
+    """True with every copy, also those of the server that went last: a node that is away is no place for a copy
+    meanwhile."""
     healthy = [
         {copy["node"] for copy in partition["copies"] if copy["state"] == "HEALTHY"}
         for partition in whole.partitions(ZONE)

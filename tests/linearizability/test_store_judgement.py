@@ -1,4 +1,4 @@
-"""What tells that two servers answered for one partition."""
+"""Answers that show two servers serving one partition."""
 
 from __future__ import annotations
 

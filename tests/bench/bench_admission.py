@@ -1,4 +1,4 @@
-"""Which of 65,000 waiting partitions may begin: all at the first time, and when one move has ended."""
+"""Admission of 65,000 waiting partitions: all at the first time, and when one move has ended."""
 
 from __future__ import annotations
 

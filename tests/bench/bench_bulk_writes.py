@@ -78,7 +78,7 @@ def cluster(tmp_path: Path) -> Iterator[Cluster]:
 
 
 async def get_ready(cluster: Cluster) -> None:
-    """Nodes that live as long as the store: nobody answers for them, and nothing more is asked here."""
+    """Register nodes that live as long as the store and have no process: nothing more is asked of them here."""
     wait_for("the stores", lambda: cluster.get("/readyz")["ready"], 60)
     store = EtcdMetastore([cluster.endpoint])
     for number in range(NODES):
@@ -91,7 +91,7 @@ async def get_ready(cluster: Cluster) -> None:
 async def seconds_to(
     cluster: Cluster, statements: list[str], partitions: int, last: Callable[[PartitionKeys], str], keys: int
 ) -> tuple[float, float]:
-    """From the first statement to the last zone's target, and until there are so many partition keys.
+    """Seconds from the first statement to the last zone's target, and until there are so many partition keys.
 
     Counting keys holds etcd up, so it begins with the ``last`` key of the last zone's last partition.
     """
@@ -129,7 +129,7 @@ def memory(process: subprocess.Popen[bytes]) -> str:
 
 
 def cpu_seconds(cluster: Cluster) -> dict[str, float]:
-    """What each process has used since it began; Spark's are the controller's children."""
+    """Processor seconds that each process has used since it began; Spark's are the controller's children."""
     controller = psutil.Process(cluster.controller.pid)
     groups = {
         "zonectl controller": [controller],

@@ -1,4 +1,4 @@
-"""How long ``zonectl --help`` takes, beside an empty Python program: medians of five, in one run."""
+"""Time of ``zonectl --help``, beside an empty Python program: medians of five, in one run."""
 
 from __future__ import annotations
 

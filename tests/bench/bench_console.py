@@ -37,7 +37,7 @@ PAGES = {
 }
 WATCHED = ("map", "overview", "zone", "nodes", "partition")
 RESTED_S = 6.0
-"""What a server starts in the background is done then."""
+"""Seconds after which a server's work in the background is done."""
 READ_MS = 180_000
 
 DRAWN = """() => {
@@ -90,7 +90,8 @@ def test_console(large: Stage, browser: Chromium) -> None:
 
 
 def _updates(large: Stage, page: Page, url: str) -> None:
-    """From the write until the page shows its revision: it looks four times a second, and draws once."""
+    """Report times from the write until the page shows its revision: it looks four times a second, and draws
+    once."""
     for count in (1, 100):
         page.goto(f"{url}map?zone=LARGE")
         page.wait_for_function(DRAWN)
@@ -130,7 +131,7 @@ def _cost(large: Stage, page: Page) -> None:
 
 
 def _share(large: Stage, page: Page, touched: int) -> float:
-    """In percent of a core, over some seconds."""
+    """Server's share of a core in percent, over some seconds."""
     server = psutil.Process(large.process.pid)
     before, begun = sum(server.cpu_times()[:2]), time.perf_counter()
     for _ in range(WATCHED_S):

@@ -33,7 +33,7 @@ VALUE = b"0123456789abcdef" * (32 * 1024 // 16)
 TURNS = 5
 WRITERS = 4
 QUIET_S = 8.0
-"""Before each turn: a member counts as healthy once it has been connected for 5 s. Also the undisturbed
+"""Seconds before each turn: a member counts as healthy once it has been connected for 5 s. Also the undisturbed
 time."""
 
 TIME_RATIO_MAX = 1.5
@@ -75,7 +75,7 @@ async def fill(router: ZoneRouter) -> None:
 
 @dataclass
 class Turns:
-    """Of one way of moving: seconds of each move, and of the puts before and during each."""
+    """Turns of one way of moving: seconds of each move, and of the puts before and during each."""
 
     moves_s: list[float] = field(default_factory=list)
     before_p99_s: list[float] = field(default_factory=list)

@@ -38,7 +38,7 @@ async def name_target(store: EtcdMetastore, keyspace: Keyspace, event: int, repl
 async def encoded_requests(
     store: EtcdMetastore, keyspace: Keyspace, named: NamedTarget
 ) -> list[rpc.TxnRequest]:
-    """What the writer sends for ``named``, as protocol messages."""
+    """Requests that the writer sends for ``named``, as protocol messages."""
     prefix = keyspace.zone_partitions(ZONE)
     snapshot = await store.range(prefix)
     keys = ZoneKeys(prefix, snapshot.revision)

@@ -1,4 +1,4 @@
-"""What the login costs, over connections that stay: an installation with it and one without, in turns."""
+"""Cost of the login, over connections that stay: an installation with it and one without, in turns."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ CALLED: Mapping[str, Call] = {
 
 
 class Server:
-    """Of a running installation, with one connection to it that stays."""
+    """Server of a running installation, with one connection to it that stays."""
 
     def __init__(self, up: Up, stack: ExitStack) -> None:
         self.access = LocalAccess.of(up.served().directory)
@@ -75,7 +75,7 @@ def servers(tmp_path: Path) -> Iterator[dict[str, Server]]:
 
 
 def prepare(client: httpx.Client) -> None:
-    """Both zones take a key."""
+    """Create both zones, and wait until each takes a key."""
     client.post("/api/v1/statements", json={"sql": SCRIPT}).raise_for_status()
     for zone in ("plain", "kept"):
         deadline = time.monotonic() + CALL_S

@@ -1,4 +1,4 @@
-"""What metrics cost at 65,000 partitions: the first count, standing by, a scrape, and a statement."""
+"""Cost of metrics at 65,000 partitions: the first count, standing by, a scrape, and a statement."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ STATEMENT_MAX = 0.03
 
 
 class Holds:
-    """How long the event loop was held, by how late a short sleep ends."""
+    """Seconds for which the event loop was held, by how late a short sleep ends."""
 
     def __init__(self) -> None:
         self.seen: list[float] = []

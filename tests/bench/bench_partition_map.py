@@ -35,7 +35,7 @@ HEADER = MapHeader(1, 40, 2, 1, 7)
 
 
 def singles(partitions: int, ideal: np.ndarray, moving: float) -> list[SingleArrays]:
-    """Of each node its share; ``moving`` of the copies are being filled, counters are all different."""
+    """Share of each node; ``moving`` of the copies are being filled, counters are all different."""
     random = np.random.default_rng(1)
     counters = random.integers(0, 1 << 30, partitions)
     numbers = np.repeat(np.arange(partitions, dtype=np.int32), ideal.shape[1])

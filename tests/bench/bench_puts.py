@@ -1,4 +1,4 @@
-"""What it costs that puts and gets carry the generation of their group: with it and without, in turns."""
+"""Cost of the group's generation in puts and gets: with it and without, in turns."""
 
 from __future__ import annotations
 

@@ -70,7 +70,8 @@ async def test_latency(tmp_path: Path, count: int) -> None:
 
 
 async def test_a_cheap_query_beside_heavy_ones(tmp_path: Path) -> None:
-    """How long SELECT 1 takes while eight queries run or wait, and the next one after a cancel."""
+    """Print the time of SELECT 1 while eight queries run or wait, and that of the next query's begin after a
+    cancel."""
     endless = (
         "WITH RECURSIVE t (x) AS (SELECT 1 UNION ALL SELECT (x * 7) % 1000003 FROM t) SELECT count(*) FROM t"
     )

@@ -30,7 +30,8 @@ SETTINGS = pytest.mark.parametrize("strict", [False, True], ids=["nodes check", 
 TURNS = 7
 GROUPS = 8
 QUIET_S = {False: 1.0, True: 6.0}
-"""Before each turn. etcd's check wants the voters connected for 5 s; it is not what is measured here."""
+"""Seconds before each turn, by whether etcd's check is in force: it wants the voters connected for 5 s, which
+is not what is measured here."""
 REPLACED_RATIO_MAX, REPLACED_MORE_S = 1.2, 0.3
 ALTERED_S_MAX = 2.5
 LOAD_MAX = 2.0
@@ -66,8 +67,8 @@ async def real_nodes(cluster: NodeCluster, *, strict: bool) -> Any:
 @pytest.mark.timeout(900)
 @SETTINGS
 async def test_a_voter_is_replaced(etcd_server: Etcd, keyspace: Keyspace, tmp_path: Path, strict: bool) -> None:
-    """In turns: with etcd's own calls (learner, process, promotion, removal), and by the agents from pending to
-    the stable switch."""
+    """Replace a voter by turns: with etcd's own calls (learner, process, promotion, removal), and by the agents
+    from pending to the stable switch."""
     bare = BareGroup(tmp_path, replace(TUNING, strict_steps=strict))
     bare_s: list[float] = []
     agents_s: list[float] = []
@@ -95,7 +96,7 @@ async def test_a_voter_is_replaced(etcd_server: Etcd, keyspace: Keyspace, tmp_pa
 @pytest.mark.timeout(900)
 @SETTINGS
 def test_eight_groups_grow(tmp_path: Path, strict: bool) -> None:
-    """From the statement to convergence, through a whole installation."""
+    """Measure from the statement to convergence, through a whole installation."""
     environment = {**without_spark(tmp_path), "ZONEKEEPER_NODE_STRICT_STEPS": str(strict).lower()}
     whole = Installation(tmp_path / "data", 3, environment)
     taken_s: list[float] = []

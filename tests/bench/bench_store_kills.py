@@ -1,5 +1,5 @@
-"""For how long a put stalls when the store server that leads a third of the partitions is killed: the server
-alone, whose agent reports it, and a whole node, whose heartbeat must become too old."""
+"""Stall of a put when the store server that leads a third of the partitions is killed: the server alone, whose
+agent reports it, and a whole node, whose heartbeat must become too old."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def server_of(whole: Installation, name: str) -> psutil.Process:
 
 
 def agent_of(whole: Installation, name: str) -> psutil.Process:
-    """Its server is its child."""
+    """Agent of the node: its server is its child."""
     parent = server_of(whole, name).parent()
     assert parent is not None
     return parent

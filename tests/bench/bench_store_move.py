@@ -25,7 +25,7 @@ NAMES = ("n1", "n2", "n3", "n4")
 SIZE_MB = int(os.environ.get("BENCH_MOVE_MB", "1024"))
 VALUE_BYTES = 4 << 10
 CHANGES = 16
-"""Of one write that fills the partition."""
+"""Changes of one write that fills the partition."""
 FILLERS, WRITERS = 16, 4
 UNDISTURBED_S = 10.0
 LIMIT_MB_S = 20
@@ -48,7 +48,7 @@ async def fill(client: ZoneRouter) -> None:
 
 
 class Writers:
-    """They put single values all the time. ``seconds``: of each put since ``start_over``."""
+    """Writers that put single values all the time. ``seconds``: of each put since ``start_over``."""
 
     def __init__(self, client: ZoneRouter) -> None:
         self.seconds: list[float] = []
@@ -76,13 +76,13 @@ class Writers:
 
 
 async def is_cleared(nodes: StoreNodes, name: str) -> bool:
-    """Whether its server has no rows of the partition any more."""
+    """True if the node's server has no rows of the partition any more."""
     with stored(nodes.files(name)) as reader:
         return not reader.rows((ZONE, 0), b"", 1)
 
 
 async def move(nodes: StoreNodes, writers: Writers, name: str, target: tuple[str, ...], usual_s: float) -> None:
-    """Of one copy, to the server that has none."""
+    """Move one copy to the server that has none, and print its speed."""
     writers.start_over()
     begun = perf_counter()
     await nodes.move({0: target})

@@ -41,7 +41,7 @@ def lists_of(partitions: int) -> list[tuple[str, ...]]:
 
 
 def anonymous_mib(pid: int) -> float:
-    """Without what is mapped of the store's file."""
+    """Anonymous memory of the process in MiB, without what is mapped of the store's file."""
     line = re.search(r"RssAnon:\s+(\d+) kB", Path(f"/proc/{pid}/status").read_text())
     return int(line.group(1)) / 1024 if line is not None else 0.0
 
@@ -181,7 +181,7 @@ async def killed(
     metastore: EtcdMetastore,
     keyspace: Keyspace,
 ) -> None:
-    """As by an agent that lives: the heartbeat's key goes at once."""
+    """Kill a server as beside an agent that lives: the heartbeat's key goes at once."""
     putter.stall_s = 0.0
     servers.kill("n2")
     await metastore.commit(Txn((), (delete_below(f"{keyspace.exchange_servers}n2/"),)))

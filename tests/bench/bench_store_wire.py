@@ -1,4 +1,4 @@
-"""What a message costs on its way: processor time of both sides together, for a request and its answer.
+"""Cost of a message on its way: processor time of both sides together, for a request and its answer.
 
 Length-prefixed frames as store servers send them, the same over asyncio's streams, and the same bytes as
 messages of a gRPC stream. Each batch is answered before the next goes.

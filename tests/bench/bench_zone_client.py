@@ -34,7 +34,7 @@ def bare_commits(directory: Path) -> list[float]:
 
 
 async def seconds_of(call: Callable[[str], Awaitable[object]], first: int) -> list[float]:
-    """Of TURN calls, one after the other."""
+    """Seconds of TURN calls, one after the other."""
     seconds = []
     for number in range(first, first + TURN):
         begun = time.perf_counter()
@@ -45,7 +45,7 @@ async def seconds_of(call: Callable[[str], Awaitable[object]], first: int) -> li
 
 @pytest.mark.slow("an installation of three nodes, and thousands of calls one after the other")
 async def test_one_program(tmp_path: Path) -> None:
-    """In turns, so that both engines have the same load of the machine."""
+    """Measure both engines in turns, so that they have the same load of the machine."""
     installation = Installation(tmp_path / "data", environment=without_spark(tmp_path))
     installation.start()
     try:

@@ -118,5 +118,5 @@ class AgentGroup:
         self._spare = leaving
 
     async def settle(self) -> None:
-        """What the member left behind is cleaned up."""
+        """Wait until what the member left behind is cleaned up."""
         await self._cluster.until(lambda: self._cluster.record(P0, self._spare) is None, 60)

@@ -49,7 +49,7 @@ class Terminal:
         return "".join(self.pieces)
 
     def until(self, *patterns: re.Pattern[str]) -> str:
-        """What the first pattern that is there stands for, its last group or the whole."""
+        """Text of the first pattern that is printed, its last group or the whole."""
         deadline = time.monotonic() + READY_S
         while time.monotonic() < deadline and self.process.poll() is None:
             for pattern in patterns:

@@ -1,9 +1,10 @@
-"""Which moves begin under which limits, and what the others wait for (``scripts/admission.txt``).
+"""Moves that begin under given limits, and causes for which the others wait (``scripts/admission.txt``).
 
 A move is ``zone/partition:donors>receivers``, nodes joined by ``+``; a receiver with ``*`` has a member
-already. ``pause`` and ``zonepause`` name who paused and until when; ``windows`` are joined by ``+``, and a dot
-is between days and times. ``rates`` are those of the cluster and of a node, ``taken`` is what is out of buckets
-(``*``: the cluster's) at ``at``, ``sizes`` the bytes of each copy. What begins is listed first.
+already. ``pause`` and ``zonepause`` name the user who paused and the end of the pause; ``windows`` are joined
+by ``+``, and a dot is between days and times. ``rates`` are those of the cluster and of a node, ``taken`` is
+what is out of buckets (``*``: the cluster's) at ``at``, ``sizes`` the bytes of each copy. What begins is listed
+first.
 """
 
 from __future__ import annotations

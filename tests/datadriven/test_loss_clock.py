@@ -1,4 +1,4 @@
-"""When the voters of one partition have been lost for long enough, against a script. Times are seconds."""
+"""Time for which the voters of one partition have been lost, against a script, in seconds."""
 
 from __future__ import annotations
 
@@ -121,7 +121,7 @@ class Play:
         self.rule = replace(self.rule, reset_s=int(arguments["reset"]))
 
     def _fence(self, arguments: dict[str, str]) -> None:
-        """As a node does: when it registers, and when it follows the limits."""
+        """Publish a fence as a node does: when it registers, and when it follows the limits."""
         name, fence_s = arguments["node"], int(arguments.get("s", FENCE_S))
         self._publish(name, arguments.get("incarnation", self.nodes[name]), fence_s)
 

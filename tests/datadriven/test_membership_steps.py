@@ -1,4 +1,5 @@
-"""What allows a membership step, as a script: who is listed, who has answered what, what the step waits for."""
+"""Conditions of a membership step, as a script: the listed members, their answers, and what the step waits
+for."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Whose query begins, who waits in which order, and who is refused (``scripts/query_line.txt``).
+"""Order of queries by user, as a script: those that begin, those that wait, and those that are refused
+(``scripts/query_line.txt``).
 
 Queries are named by their numbers. ``who`` is ``address/user``; ``cheap=1`` for one that reads no table.
 """

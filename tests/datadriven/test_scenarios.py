@@ -70,7 +70,8 @@ def test_script() -> None:
 
 
 def test_each_scenario_is_accounted_for() -> None:
-    """By a row of the matrix, a block of the script, another test, or the reason why it does not apply."""
+    """Account for each scenario by a row of the matrix, a block of the script, another test, or the reason why
+    it does not apply."""
     shown = {block.arguments["scenario"] for block in read_blocks(SCRIPTS / "scenarios.txt")}
     ways = [set(MATRIX), shown, set(ACCOUNTED["shown_elsewhere"]), set(ACCOUNTED["does_not_apply"])]
     assert set().union(*ways) == set(SCENARIOS)

@@ -71,7 +71,7 @@ KINDS = {
 
 
 class Catalog:
-    """What a server does, with a store in memory and without the engine's limits."""
+    """Catalog as a server has it, with a store in memory and without the engine's limits."""
 
     def __init__(self) -> None:
         service = CatalogService(MemoryUnitOfWork(), DEFAULTS, pause=lambda seconds: None)

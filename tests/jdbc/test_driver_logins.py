@@ -56,13 +56,13 @@ def token(server: SecureServer) -> str:
 
 @pytest.fixture(autouse=True)
 def _no_other_authority(monkeypatch: pytest.MonkeyPatch) -> None:
-    """In the Python driver's HTTP library these variables go before the authority that a program names."""
+    """Remove variables that come before a program's own authority in the Python driver's HTTP library."""
     for name in ("REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE"):
         monkeypatch.delenv(name, raising=False)
 
 
 def answer(server: SecureServer, auth: Any, user: str = USER, sql: str = "SELECT 7 AS n") -> Any:
-    """Of the Python driver."""
+    """Rows that the Python driver gets."""
     place = {"host": "127.0.0.1", "port": server.https_port, "http_scheme": "https", "schema": "system"}
     with trino.dbapi.connect(**place, user=user, auth=auth, verify=str(server.ca_file)) as connection:
         return connection.cursor().execute(sql).fetchall()
@@ -73,7 +73,7 @@ def test_the_python_driver_with_a_password(server: SecureServer) -> None:
 
 
 def test_the_python_driver_with_a_token(server: SecureServer, token: str) -> None:
-    """It goes where the driver puts a JWT."""
+    """Send the token where the driver puts a JWT."""
     assert answer(server, JWTAuthentication(token)) == [[7]]
 
 
@@ -85,7 +85,7 @@ def test_sqlalchemy_with_a_token(server: SecureServer, token: str) -> None:
 
 
 def test_the_python_driver_with_a_jwt(server: SecureServer, issuer: JwtIssuerServer) -> None:
-    """Its claims give a role that the settings name, and no other."""
+    """Give the role that a claim names through the settings, and no other."""
     administrator, nobody = (issuer.token(groups=[name]) for name in ("zone-admins", "administrator"))
     assert [USER] in answer(server, JWTAuthentication(administrator), "anna", "SELECT user_name FROM users")
     assert answer(server, JWTAuthentication(nobody), "anna", "SELECT user_name FROM users") == []

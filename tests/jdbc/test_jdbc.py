@@ -99,7 +99,8 @@ def test_statements(seen: dict[str, Any]) -> None:
 
 
 def test_values_go_there_and_come_back(seen: dict[str, Any]) -> None:
-    """Of zones: an instant is what a timestamp with a zone holds here, not which zone wrote it."""
+    """Send and read values of all types; a timestamp with a zone holds an instant here, not the zone that wrote
+    it."""
     assert seen["values"] == {
         "boolean": ["boolean", "true"],
         "tinyint": ["tinyint", "-128"],

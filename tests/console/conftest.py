@@ -32,7 +32,7 @@ def stage() -> Iterator[Stage]:
 
 @pytest.fixture(scope="module")
 def empty_stage() -> Iterator[Stage]:
-    """Stage without zones and without login."""
+    """Stage without zones, on which no user logs in."""
     whole = Stage.start("empty", has_login=False)
     yield whole
     whole.stop()

@@ -52,7 +52,8 @@ def test_it_has_no_serious_fault(chromium: Chromium, stage: LoginStage, theme: T
 
 
 def test_the_keyboard_alone_logs_in(chromium: Chromium, stage: LoginStage) -> None:
-    """Log in without a mouse: after a refusal the focus is where the password is typed anew."""
+    """Fill and send the login form without a mouse: after a refusal the focus is where the password is typed
+    anew."""
     with login_page(chromium, stage) as page:
         user, password = page.get_by_label("User"), page.get_by_label("Password")
         expect(user).to_be_focused()

@@ -89,8 +89,8 @@ async def test_a_stopped_mirror_continues_from_its_own_revision(founded: Founded
 
 
 async def test_another_voter_is_followed_when_the_source_dies(founded: Founded) -> None:
-    """Kill the followed voter, then the leader with it, by SIGKILL: another voter is followed and the group
-    goes on."""
+    """Kill the followed voter, and the leader if it is another one, by SIGKILL and each in its turn: another
+    voter is followed, and the group goes on with another leader."""
     rig = await founded("a", "b", "c")
     await rig.follow("a", "b", "c")
     await rig.caught_up("a")

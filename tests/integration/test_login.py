@@ -46,8 +46,8 @@ def test_a_user_logs_in_over_tls(server: SecureServer) -> None:
 
 
 def test_who_was_just_made_logs_in_at_once(server: SecureServer) -> None:
-    """Let a new user log in at once on the server that made it, and on others within two seconds; refuse one
-    without LOGIN as soon."""
+    """Let a new user log in at once on the server that made it, and refuse one without LOGIN as soon; other
+    servers follow within two seconds."""
     with server.client(ADMIN) as admin:
         for number in range(5):
             name, password = f"new{number}", "a password of its own"

@@ -27,7 +27,7 @@ from tests.unit.sql_world import World, opened
 
 
 class SilentMetastore(MemoryMetastore):
-    """Nobody is there."""
+    """Metastore that is not there: each commit raises MetastoreUnavailableError."""
 
     async def commit(self, txn: Txn) -> TxnResult:
         raise MetastoreUnavailableError("not there")

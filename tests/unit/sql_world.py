@@ -58,7 +58,7 @@ DEFAULT_NODES = (
 
 SETTLED_S = 60.0
 EXCHANGE_S = 0.2
-"""Nobody carries exchanges out here: what requests one is soon told that it goes on."""
+"""Time limit of exchanges, in seconds. No node carries them out here: a request soon says that it goes on."""
 
 
 def hashed(password: str) -> str:
@@ -119,7 +119,7 @@ class World:
         await self.settle()
 
     async def settle(self) -> None:
-        """Until the mirror has seen every write."""
+        """Wait until the mirror has seen every write; fails after SETTLED_S."""
         revision = (await self.metastore.range(self.keyspace.prefix)).revision
         assert await self.mirror.wait_until(lambda: self.mirror.revision >= revision, SETTLED_S)
 

@@ -39,7 +39,7 @@ class Stored:
 
     @property
     def owned(self) -> list[PartitionOutcome]:
-        """As stable asks for it."""
+        """Outcomes in which each partition is owned by the nodes of its stable list."""
         return [outcome(*names) for names in self.lists]
 
     @property

@@ -31,7 +31,7 @@ from tests.unit.operations_world import OperationsWorld, operations_world
 
 TEXTS = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=40)
 OF_GROUPS = {f"/api/v1/zones/{{zone}}/{rest}" for rest in ("kv/{key}", "verify", "routing")}
-"""They need members of groups, which this world has not: tests/e2e/test_names_and_keys.py asks them."""
+"""Routes that need members of groups, which this world has not: tests/e2e/test_names_and_keys.py asks them."""
 
 
 @pytest.fixture
@@ -168,7 +168,7 @@ ANY_TEXT = st.text(st.characters(exclude_categories=[]), max_size=30)
 
 @given(ANY_TEXT, st.booleans())
 def test_json_is_refused_for_halves_alone(text: str, escaped: bool) -> None:
-    """Whatever is beside them: pairs, backslashes, and what only looks like an escape."""
+    """Halves are refused whatever is beside them: pairs, backslashes, and what only looks like an escape."""
     body = json.dumps({text: ["\\ud800", text]}, ensure_ascii=escaped).encode(errors="surrogatepass")
     read = json.loads(body)
     if not _has_half(read):
@@ -201,7 +201,7 @@ async def test_who_asks_can_be_seen(api: OperationsWorld) -> None:
 
 
 async def test_a_name_that_is_stored_can_be_listed_renamed_and_dropped(api: OperationsWorld) -> None:
-    """Of a catalog in which it was made before such names were refused."""
+    """Catalogs hold such names from before they were refused."""
     names = ("a\nb", "x\u202ey", "..", "tab\tbed")
     assert all(name == ".." or hidden_character(name) for name in names)
     for number, name in enumerate(names, 1):

@@ -1,4 +1,4 @@
-"""How much of a cluster moves at once under each limit, and how long all of it takes."""
+"""Share of a cluster that moves at once under each limit, and the time that all of it takes."""
 
 from __future__ import annotations
 

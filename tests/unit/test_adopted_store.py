@@ -1,4 +1,4 @@
-"""What nodes do after the metastore was adopted: what they may forget, and what they must keep."""
+"""Nodes after an adoption of the metastore: what they may forget, and what they must keep."""
 
 from __future__ import annotations
 
@@ -122,7 +122,8 @@ async def told(store: MemoryMetastore) -> EpochRecord:
 async def test_a_node_tells_that_the_metastore_went_back(
     tmp_path: Path, known: int, now: EpochRecord | None, revision: int, lost: LostLife | None
 ) -> None:
-    """By what its own file knows, with the first thing that it asks; the store that went back holds it."""
+    """A node reports it with its first request, judging by its own file. The store that went back keeps the
+    report, which another node's registration does not change."""
     write_note(tmp_path / "node.json", **asdict(NodeFile("before", 60, known)))
     store = await store_at(revision, now)
     node = Registration(store, KEYSPACE, NodeStart(Node("n1"), tmp_path))
@@ -136,7 +137,7 @@ async def test_a_node_tells_that_the_metastore_went_back(
 
 
 async def test_a_node_reports_the_highest_zone_that_it_ever_held(tmp_path: Path) -> None:
-    """Also when nothing is assigned to it any more, and after a restart."""
+    """The number is reported even when nothing is assigned to the node any more, and after a restart."""
     notes = ZoneNotes(tmp_path)
     for zone_id in (4, 9, 7):
         notes.holds(ZoneId(zone_id))

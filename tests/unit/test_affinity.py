@@ -48,8 +48,8 @@ def states(text: str) -> dict[str, CopyState]:
     ],
 )
 def test_an_owner_leads(ideal: str, reported: str, holds: str) -> None:
-    """PME-079, PME-081, PME-083, PME-084: the ideal assignment while its primary owns its copy, else any
-    owner in front of it, the ideal ones first; without an owner nobody leads."""
+    """PME-079, PME-081, PME-083, PME-084: the ideal assignment while its primary owns its copy, else any owner
+    in front of it, the ideal ones first; without an owner there is no primary."""
     assert "".join(effective(ideal, states(reported))) == holds
 
 
@@ -89,8 +89,8 @@ IDEALS = st.permutations(NAMES).flatmap(
 def test_invariants(
     ideal: tuple[str, ...], reported: dict[str, CopyState], strategy: PrimaryStrategy, joined: frozenset[str]
 ) -> None:
-    """PME-079: after every exchange the primary owns its copy. PME-080: all
-    OWNING, nobody joined: real == ideal."""
+    """PME-079: after every exchange the primary owns its copy. PME-080: with all copies OWNING and no node
+    joined, real == ideal."""
     holds = effective(ideal, reported, strategy, joined)
     if holds:
         assert reported[holds[0]] is CopyState.OWNING
@@ -140,7 +140,7 @@ async def test_ideal_and_real_are_both_visible(world: World) -> None:
 
 
 async def test_a_dead_node_leads_nothing(world: World) -> None:
-    """With the lease of its leader a partition has none, until another one is published; all answers agree."""
+    """A partition has no leader once its leader's lease is gone, until another is published; answers agree."""
     led = "SELECT DISTINCT node_name FROM system.assignments WHERE is_leader"
     before = {row[3] for row in await affinity(world)}
     assert before == {name for (name,) in (await world.engine.execute(led, SessionContext())).rows}

@@ -1,4 +1,4 @@
-"""Who did what: over SQL, REST and the command line, with versions, and a name that is checked or not."""
+"""Audit over SQL, REST and the command line: who did what, with versions, and a name that is checked or not."""
 
 from __future__ import annotations
 

@@ -187,7 +187,7 @@ async def test_one_callers_rows_are_not_anothers(world: World) -> None:
 
 
 async def test_users_and_queries_are_each_callers_own_too(world: World) -> None:
-    """Also of those who see all zones, and so share the views of zones."""
+    """Rows stay each caller's own among users who see all zones, and so share the views of zones."""
     users, queries = "SELECT count(*) FROM system.users", "SELECT count(*) FROM system.sql_queries"
     for _ in range(2):
         async with by(world, "root"):
@@ -211,7 +211,7 @@ async def test_sums_of_nodes_are_for_whoever_sees_all_zones(world: World) -> Non
 
 
 async def test_a_drain_that_is_refused_names_no_hidden_zone(api: OperationsWorld) -> None:
-    """It says that there is one."""
+    """The refusal says that there is a zone that the caller may not see."""
     await api.run(
         "ALTER ZONE logs SET (NODES FILTER '$[?(@.region == \"US\")]'); GRANT OPERATE ON SYSTEM TO anna"
     )
@@ -295,7 +295,7 @@ async def test_a_scope_narrows_what_its_owner_may(world: World) -> None:
 
 
 async def test_a_reversal_is_authorised_again_when_it_is_committed(world: World) -> None:
-    """On the grants of the version that it is made of."""
+    """The grants that decide are those of the catalog version that the reversal is made of."""
     origin = Origin("whoever", False, "")
     zone = (await world.catalog.snapshot()).zone("ORDERS")
     assert zone is not None
@@ -329,8 +329,8 @@ async def test_nobody_drains_or_pauses_in_the_name_of_another(api: OperationsWor
 
 
 async def test_what_is_done_for_nobody_changes_nothing(tmp_path: Path) -> None:
-    """Where users log in: a task that has lost for whom it works may not do everything. The server itself, as
-    for the token of ``up``, says so."""
+    """Refused where users log in: a task that has lost for whom it works may not do everything. The server
+    itself, as for the token of ``up``, names itself as the actor."""
     url = migrated_file(tmp_path)
     catalog = CatalogExecutor(url, ZoneDefaults(), MemberCounts(lambda _: ()), requires_login=True)
     await catalog.open(lambda: None)

@@ -13,7 +13,7 @@ from simulator.control.virtual_time import run_virtually
 
 
 class GivenUpError(Exception):
-    """What a process is to end for."""
+    """Failure that a process is to end for."""
 
 
 class Flaky:

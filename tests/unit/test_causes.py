@@ -53,7 +53,7 @@ ROOT = Path(__file__).parents[2]
 LAYERS = ("app", "catalog", "rebalance", "spark")
 FIRST_WORD = re.compile(r"([A-Z]{2,}(?:_[A-Z]+)*): ")
 SAYS_CAUSES = ("rebalance/", "spark/", "app/views/")
-"""Where a text that begins like a cause is one, known or not."""
+"""Folders in which a text that begins like a cause is one, known or not."""
 NO_CAUSES = {
     "TLS": "begins the message of a setting's error",
     "WRONG_GENERATION": "begins the message of an error",
@@ -229,7 +229,7 @@ def test_the_majority_is_counted_from_voters_that_live_and_run(
 def test_a_reset_is_advised_only_after_an_exchange_and_without_the_nodes(
     text: str, alive: list[str], held_s: float, names_reset: bool
 ) -> None:
-    """What goes on by itself a moment later must not tempt anybody to give data up."""
+    """A cause that passes by itself a moment later must not tempt an operator to give data up."""
     assert ("zonectl recovery" in advice(text, frozenset(alive), held_s)) == names_reset
     row = row_of(text)
     assert row is not None

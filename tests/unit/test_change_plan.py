@@ -87,8 +87,8 @@ async def test_what_moves_nothing_shows_no_move(api: OperationsWorld, sql: str) 
 
 
 async def test_every_way_to_ask_has_the_warnings(api: OperationsWorld) -> None:
-    """Before it is run and after: an answer of REST, a plan of a script or of files, EXPLAIN, and the command
-    that prints a plan."""
+    """Warnings are given before a change is run and after: by the plan of a script, the plan of files, EXPLAIN,
+    and the answer of REST."""
     sql = "ALTER ZONE orders SET (REPLICAS 2)"
     files = [{"name": "z.sql", "text": "CREATE ZONE orders (PARTITIONS 4, REPLICAS 2)"}]
     plans = [await planned(api, sql), await api.post("/plan", {"files": files})]
@@ -131,7 +131,8 @@ async def test_files_have_the_plan_of_their_statements(api: OperationsWorld) -> 
 
 
 async def test_a_plan_is_carried_out_once_and_as_it_was_shown(api: OperationsWorld) -> None:
-    """What moves is what was planned: each partition that the target places otherwise, copy for copy."""
+    """The moves are those of the plan: each partition that the target places otherwise, copy for copy. The same
+    plan a second time is refused as PLAN_CHANGED."""
     plan = await planned(api)
     done = await api.post("/statements", {"sql": WIDER, "plan_id": plan["plan_id"]})
     assert done["results"][0]["applied"]

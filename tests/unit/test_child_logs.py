@@ -101,7 +101,7 @@ def test_a_log_rotates_while_its_child_runs(tmp_path: Path) -> None:
 
 
 def test_a_child_is_not_held_up_while_nobody_reads(tmp_path: Path) -> None:
-    """As of a `zonectl up` that was suspended."""
+    """A child of a suspended `zonectl up` runs to its end, and its first lines are in the log."""
     log = ChildLog("n1", tmp_path / "n1.log")
     program = """
 import logging

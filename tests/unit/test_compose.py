@@ -29,7 +29,7 @@ from spark.cluster_network import check_properties
 
 ROOT = Path(__file__).parents[2]
 DOCKERFILE = (ROOT / "Dockerfile").read_text().replace("\\\n", " ").splitlines()
-"""Its instructions, a line each."""
+"""Instructions of the Dockerfile, a line each."""
 COMPOSE: dict[str, Any] = yaml.safe_load((ROOT / "docker-compose.yml").read_text())
 SERVICES: dict[str, dict[str, Any]] = COMPOSE["services"]
 OURS = {name: service for name, service in SERVICES.items() if "build" in service}
@@ -205,7 +205,7 @@ def test_monitoring_is_optional_and_gets_the_certificate_without_its_key() -> No
 
 
 def test_no_password_has_a_default_or_is_in_an_environment() -> None:
-    """It comes from a file that `make secrets` makes; without it nothing starts."""
+    """The password comes from a file that `make secrets` makes; without it nothing starts."""
     text = (ROOT / "docker-compose.yml").read_text()
     assert "${" not in text
     assert COMPOSE["secrets"] == {name: {"file": f"./secrets/{name}"} for name in SECRETS}
@@ -231,7 +231,7 @@ def test_no_password_has_a_default_or_is_in_an_environment() -> None:
 
 
 def test_secrets_are_made_once_for_the_owner(tmp_path: Path) -> None:
-    """Nobody else enters their folder; in it containers read them under users of their own."""
+    """Only the owner can enter their folder; in it containers read them under users of their own."""
     (tmp_path / "scripts").mkdir()
     script = tmp_path / "scripts" / "secrets.sh"
     shutil.copy(ROOT / "scripts" / "secrets.sh", script)
@@ -271,7 +271,7 @@ def test_the_servers_options_let_nobody_in_without_a_login(tmp_path: Path) -> No
 
 
 def is_served(host: str, server: ssl.SSLContext, client: ssl.SSLContext) -> bool:
-    """Whether a client that asks for the host completes a handshake; raises ssl.SSLError otherwise."""
+    """Check that a client that asks for the host completes a handshake; raises ssl.SSLError otherwise."""
     to_server, to_client = ssl.MemoryBIO(), ssl.MemoryBIO()
     ends = (
         client.wrap_bio(to_client, to_server, server_hostname=host),
@@ -287,7 +287,7 @@ def is_served(host: str, server: ssl.SSLContext, client: ssl.SSLContext) -> bool
 
 
 def shipped(what: str) -> str:
-    """By the interpreter alone, as in the image's build."""
+    """Output of scripts/shipped.py, run by the interpreter alone, as in the image's build."""
     command = [sys.executable, "-I", "-S", str(ROOT / "scripts" / "shipped.py"), what]
     return subprocess.run(command, capture_output=True, text=True, check=True).stdout
 

@@ -1,4 +1,4 @@
-"""What a node publishes of a copy that arrives."""
+"""Progress of an arriving copy, as its node publishes it."""
 
 from __future__ import annotations
 

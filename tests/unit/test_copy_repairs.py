@@ -1,4 +1,4 @@
-"""When a node empties a damaged copy by itself, and what etcd's log says of damage."""
+"""Repairs of damaged copies: when a node empties one by itself, and what etcd's log says of damage."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def test_only_what_is_damaged_or_gone_is_repaired() -> None:
 
 
 class EmptyHost:
-    """Of a node whose directory is gone."""
+    """Host of a node whose directory is gone."""
 
     async def status(self, _: PartitionId) -> MemberStatus | None:
         return None
@@ -152,7 +152,7 @@ STREAM = '{"level":"warn","msg":"lost TCP streaming connection","error":"unexpec
     ],
 )  # fmt: skip
 def test_what_etcd_says_of_its_end(tmp_path: Path, lines: tuple[str, ...], said: str) -> None:
-    """Not what it said in an earlier run."""
+    """Lines of an earlier run do not count."""
     log = tmp_path / "etcd.log"
     log.write_text("earlier: crc mismatch\n")
     begin = log.stat().st_size

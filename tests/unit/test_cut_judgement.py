@@ -1,4 +1,4 @@
-"""What the tests of cut networks let pass, and what they do not."""
+"""Judgements in the tests of cut networks: what they let pass, and what they do not."""
 
 from __future__ import annotations
 

@@ -65,7 +65,7 @@ def test_a_clock_that_goes_back_moves_no_event_back() -> None:
 
 
 def test_what_is_remembered_of_departed_nodes_is_bounded() -> None:
-    """Those that left first go first; that they did, and when at the latest, is kept."""
+    """Nodes that left first go first; that they did, and when at the latest, is kept."""
     topology = Topology()
     for number in range(DEPARTED_MAX + 5):
         topology = observe(topology, [NodeRecord(Node(f"n{number:04}"), "1")], 10 * number)

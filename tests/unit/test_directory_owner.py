@@ -1,4 +1,4 @@
-"""Whose a directory is: what a node does with one that has no name, its own, another node's, another
+"""Ownership of directories: what a node does with one that has no name, its own, another node's, another
 installation's."""
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What newcomers read and what forges run is what the repository has."""
+"""Documents that newcomers read, and pipelines that forges run, name what the repository has."""
 
 from __future__ import annotations
 

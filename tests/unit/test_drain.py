@@ -1,4 +1,4 @@
-"""What a partition loses with a node, which zones a drain would strand, and data nodes that are drained."""
+"""Losses of a partition with a node, zones that a drain would strand, and data nodes that are drained."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ def test_what_is_lost_with_a_store_server(
 def test_who_may_stop_leaves_a_majority_that_was_there(
     voters: list[str], alive: set[str], running: set[str], leader: str
 ) -> None:
-    """Whoever may stop is either no voter, or leaves a majority of running voters behind."""
+    """A node may stop exactly when it is no voter, or leaves a majority of running voters behind."""
     seen = view("".join(voters), running="".join(running), leader=leader)
     hinders = any(loss.hinders for loss, _ in losses(seen, "a", frozenset(alive)))
     left = (set(voters) & alive & running) - {"a"}
@@ -141,7 +141,8 @@ INTENT = ZoneIntent(1, ZONE)
 
 @pytest.mark.parametrize("timers", [(0, TIMER_OFF), (0, 0), (50, 50), (TIMER_OFF, TIMER_OFF)])
 def test_a_drained_node_is_no_data_node_at_once(timers: tuple[int, int]) -> None:
-    """Whatever the timers, living or not, also in a new zone; no quorum is lowered by it."""
+    """Timers make no difference, nor whether the node lives; the same holds in a new zone. No quorum is
+    lowered."""
     up, down = timers
     intent = ZoneIntent(1, Zone(ZoneId(1), "Z", 4, 3, None, ("default",), up, down))
     records = [NodeRecord(Node(name), "1") for name in "abc"]

@@ -1,4 +1,4 @@
-"""What child processes are told: variables on a list, and no list of files that leaves others a way in."""
+"""Environment of child processes, a list of variables, and the closing of files to other users."""
 
 from __future__ import annotations
 
@@ -122,7 +122,8 @@ def test_a_directory_of_everybody_stays_open(tmp_path: Path) -> None:
 
 
 def test_a_secret_is_its_owners_from_the_first_moment(tmp_path: Path) -> None:
-    """Whatever the umask, and whatever stands in its place: a link is replaced, not followed."""
+    """The file is private whatever the umask, and whatever stands in its place: a link is replaced, not
+    followed."""
     outside, secret = tmp_path / "outside", tmp_path / "secret"
     outside.write_text("somebody else's")
     secret.symlink_to(outside)

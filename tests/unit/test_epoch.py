@@ -1,4 +1,4 @@
-"""Whether catalog and metastore belong together: the pure decision, and the order of events over epochs."""
+"""Agreement of catalog and metastore: the pure decision, and the order of events over epochs."""
 
 from __future__ import annotations
 

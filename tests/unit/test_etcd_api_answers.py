@@ -1,4 +1,4 @@
-"""How the end of a call to a member is told: a closed connection is no cancellation."""
+"""Ends of calls to a member: a closed connection is no cancellation."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from rebalance.groups.calls.etcd_api import CallFailedError, EtcdApi, FailureKin
 
 @pytest.fixture
 async def silent() -> AsyncIterator[EtcdApi]:
-    """Calls to somebody who takes connections and never answers."""
+    """API of a server that takes connections and never answers."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
         api = EtcdApi(f"http://127.0.0.1:{listener.getsockname()[1]}")
         yield api

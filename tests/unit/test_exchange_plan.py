@@ -1,4 +1,4 @@
-"""What each event starts on each node: types, steps, and what may be merged."""
+"""Plans of exchanges by event and node: types, steps, and what may be merged."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def test_types(trigger: Trigger, node: str, is_client: bool, viewer: str, expect
 def test_a_node_of_the_baseline_leaves_in_order(
     trigger: Trigger, baseline: set[str] | None, rebalanced: bool, is_local: bool
 ) -> None:
-    """PME-005: nobody waits for anybody then. PME-004: a node outside of the baseline starts an exchange,
+    """PME-005: no node waits for another one then. PME-004: a node outside of the baseline starts an exchange,
     PME-006 so does one that failed, and one that leaves while copies are missing."""
     nodes = frozenset(baseline) if baseline is not None else None
     cluster = Cluster(TopologyVersion(5), {"a": 1, "b": 2}, baseline=nodes)

@@ -1,4 +1,4 @@
-"""What statements change in the catalog, and what is refused, in which order."""
+"""Changes of the catalog by statements, and refusals in the order in which they are checked."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def test_create_takes_every_default() -> None:
 @pytest.mark.row("IEP-020", "IEP-021")
 @pytest.mark.parametrize(("count", "quorum"), [(1, 1), (2, 2), (3, 2), (4, 2), (5, 3), (6, 3), (100, 3)])
 def test_derived_quorum(count: int, quorum: int) -> None:
-    """IEP-020, IEP-021: the default follows the data nodes. It is not stored as if somebody had named it."""
+    """IEP-020, IEP-021: the default follows the data nodes. It is not stored as if a statement had named it."""
     created = change("CREATE ZONE z (REPLICAS ALL)", topology=nodes(count))
     assert created.quorum == created.effect["params"]["quorum_size"] == quorum
     assert created.after is not None
@@ -318,6 +318,6 @@ def test_what_leaves_too_few_replicas_warns(created: str, statement: str, names:
 
 
 def test_a_zone_of_store_servers_needs_no_majority() -> None:
-    """Its partitions are served by an owner that is in sync."""
+    """Each partition is served by one owner that is in sync, so that two replicas bring no warning."""
     stored = tuple(Node(f"n{n}", engines=(("default", "store"),)) for n in range(1, 4))
     assert change("CREATE ZONE z (REPLICAS 2)", topology=stored).warnings == ()

@@ -1,4 +1,4 @@
-"""Who may do what: the one function that decides, on grants of one catalog version."""
+"""Authorisation: the one function that decides who may do what, on grants of one catalog version."""
 
 from __future__ import annotations
 

@@ -69,7 +69,7 @@ def test_every_option_is_stored_and_rendered() -> None:
 def test_a_strategy_of_the_zones_own(
     created: str, altered: str, before: Strategy | None, after: Strategy | None
 ) -> None:
-    """Both forms set it, 'default' takes it away, and nothing else touches it. It goes with the intent."""
+    """Each form sets it, 'default' takes it away, and nothing else touches it. It goes with the intent."""
     snapshot = catalog(f"CREATE ZONE z {created}")
     assert snapshot.zones[0].strategy is before
     changed = change(f"ALTER ZONE z SET {altered}", snapshot)
@@ -246,7 +246,7 @@ def test_empty_profiles_between_commas_are_skipped() -> None:
 def test_a_loss_policy_of_the_zones_own(
     created: str, altered: str, before: LossPolicy | None, after: LossPolicy | None
 ) -> None:
-    """Both forms set it, 'default' takes it away, nothing else touches it. It goes with the intent."""
+    """Each form sets it, 'default' takes it away, nothing else touches it. It goes with the intent."""
     profiles = "" if "PROFILES" in created else "STORAGE PROFILES ['bulk']"
     snapshot = catalog(f"CREATE ZONE z {created} {profiles}", topology=STORES)
     assert snapshot.zones[0].loss_policy is before

@@ -1,4 +1,4 @@
-"""What a good statement is still refused for: what the nodes of today can hold."""
+"""Refusals of statements that are otherwise good: limits of what the nodes of today can hold."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.unit.catalog.commands import catalog, change, nodes
 @pytest.mark.parametrize("count", range(1, 9))
 @pytest.mark.parametrize("replicas", ["ALL", "1", "2", "3", "4", "5", "7", "100"])
 def test_any_number_of_voters_and_learners_is_accepted(count: int, replicas: str) -> None:
-    """IEP-019, IEP-033, IEP-034: more replicas than voters are learners, and refused by nobody."""
+    """IEP-019, IEP-033, IEP-034: replicas beyond the voters are learners, and no number of them is refused."""
     topology = nodes(count)
     assert change(f"CREATE ZONE z (REPLICAS {replicas})", topology=topology).applied
     if replicas in ("ALL", "4", "5", "7", "100") and count > 1:

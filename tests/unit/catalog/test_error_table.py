@@ -25,7 +25,7 @@ RETRYABLE = (
     ErrorKind.OWNERS_AWAITED,
     ErrorKind.GRANTS_UNAVAILABLE,
 )
-"""Something outside is to blame: clients see it by the type."""
+"""Errors that something outside is to blame for: clients see it by the type."""
 
 
 @pytest.mark.row("IEP-026")

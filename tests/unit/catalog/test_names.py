@@ -42,7 +42,7 @@ SIGNS_OF_NUMBERS = {
     "\u0891",
 }
 SIGNS_OF_NUMBERS |= {"\u08e2", "\U000110bd", "\U000110cd"}
-"""Of the category of formats, and yet with a shape."""
+"""Characters of the category of formats that have a shape nevertheless."""
 
 
 def test_hidden_characters_are_those_of_unicode() -> None:

@@ -1,4 +1,4 @@
-"""What statements on users, roles and grants change, and what they are refused for."""
+"""Changes of users, roles and grants by statements, and the refusals of such statements."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which changes of a zone may move data that is there."""
+"""Changes of a zone that may move data that is there."""
 
 from __future__ import annotations
 

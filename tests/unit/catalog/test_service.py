@@ -173,8 +173,8 @@ def together(store: MemoryUnitOfWork, *texts: str) -> list[ScriptRun]:
 
 
 def test_of_a_batch_that_is_lost_each_learns_its_own_statement_id() -> None:
-    """What was refused or needed nothing before the transaction has its answer; what was decided on the lost
-    versions has none, and is told that the store is away."""
+    """A statement that was refused or needed nothing before the transaction has its answer; one that was
+    decided on the lost versions has none, and its error says that the catalog is unavailable."""
 
     def gone(store: MemoryUnitOfWork) -> CommitOutcome:
         store.away = 10**6

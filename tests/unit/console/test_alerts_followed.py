@@ -49,7 +49,8 @@ async def test_open_pages_show_when_an_alert_begins_and_ends(tmp_path: Path) -> 
 
 @pytest.mark.timeout(300)
 async def test_an_operator_silences_an_alert_on_its_page(tmp_path: Path) -> None:
-    """It stays in the lists, counts in no badge, and whoever does not see a zone sees no silence of it."""
+    """A silenced alert stays in the lists and counts in no badge; users see no silences of zones hidden from
+    them."""
     async with (
         open_console(tmp_path) as console,
         console.browser("olga") as operator,

@@ -1,5 +1,5 @@
-"""In open pages: alerts, which are judged beside the keyspace, so that nothing else has pages drawn anew;
-and as of when the keyspace is."""
+"""Alerts in open pages. They are judged beside the keyspace, so that nothing else has pages drawn anew; pages
+also say as of when the keyspace is."""
 
 from __future__ import annotations
 

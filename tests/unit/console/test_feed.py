@@ -38,7 +38,7 @@ async def fed(directory: Path) -> AsyncIterator[tuple[World, PartitionFeed]]:
 
 
 async def caught_up(feed: PartitionFeed, world: World) -> None:
-    """Until the arrays say what the views say."""
+    """Wait until the arrays equal the views and nothing is unread; fails after a minute."""
     deadline = time.monotonic() + 60
     while True:
         feed.watch()
@@ -64,7 +64,7 @@ def _as_read(feed: PartitionFeed) -> dict:
 
 
 def _as_it_is(world: World) -> dict:
-    """From the views, one partition after the other."""
+    """Cells, move, health and cause of each partition, read from the views one after the other."""
     views = KeyspaceViews(world.mirror, world.keyspace)
     alive, found = frozenset(views.live_records()), {}
     for item in world.mirror.below(world.keyspace.intents):
@@ -80,7 +80,7 @@ def _as_it_is(world: World) -> dict:
 
 
 async def test_what_is_being_read_is_unread(tmp_path: Path) -> None:
-    """At no turn of the loop nothing is unread and the arrays are behind."""
+    """The first turn of the loop at which nothing is unread has the arrays up to date."""
     async with fed(tmp_path) as (world, feed):
         await world.run(CREATE)
         async with asyncio.timeout(60):

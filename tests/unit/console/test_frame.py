@@ -1,4 +1,4 @@
-"""What the frame of a page says of the page's state, while that changes."""
+"""Status in the frame of a page while the state that it shows changes."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class Alerts:
 
 
 class Site:
-    """At one revision of the keyspace."""
+    """Site at one revision of the keyspace."""
 
     def __init__(self) -> None:
         self.feed = Feed()
@@ -76,7 +76,8 @@ class Site:
 
 
 async def test_partitions_that_become_unread_while_the_status_is_made_are_not_shown_for_ever() -> None:
-    """They are read soon, and the keyspace stays at its revision: nothing else would change the status."""
+    """Unread partitions are read soon, and the keyspace stays at its revision: nothing else would change the
+    status."""
     site, status = Site(), Place()
     frame = PageFrame(site, Actor(""), status, Place(), Place(), Place())
     site.alerts.come = 43

@@ -196,7 +196,7 @@ async def test_an_account_is_for_whoever_has_logged_in(console: OpenConsole) -> 
 
 
 async def test_a_user_of_an_issuer_has_no_way_into_the_console(console: OpenConsole) -> None:
-    """Neither by a link nor by a session that somebody has made for it, and not as the catalog's user of that
+    """Neither a link nor a session that was made for it lets it in, also not as the catalog's user of that
     name."""
     issuer = Principal("https://issuer.example", "olga")
     with logged_in(Login(Caller(issuer), Proof.JWT)), pytest.raises(RefusedError) as refused:
@@ -212,7 +212,8 @@ async def test_a_user_of_an_issuer_has_no_way_into_the_console(console: OpenCons
 async def test_a_token_that_another_server_has_revoked_makes_nothing_that_outlives_it(
     console: OpenConsole,
 ) -> None:
-    """For two seconds this server takes it for valid."""
+    """It makes neither a token nor a link to the console, though this server takes it for valid for two
+    seconds."""
     catalog = console.world.catalog
     owner = await user_of(catalog, "olga")
     token = issue(TokenRequest(), owner, new_secret(), time.time_ns() // 1_000)

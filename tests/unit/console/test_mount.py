@@ -83,7 +83,7 @@ async def test_without_a_console_the_api_is_all_there_is(tmp_path: Path) -> None
 
 
 def test_the_server_starts_without_the_pages() -> None:
-    """They are half a second of imports."""
+    """The pages are half a second of imports: neither nicegui nor jinja2 is loaded."""
     code = "import app.bootstrap.server, sys; sys.exit('nicegui' in sys.modules or 'jinja2' in sys.modules)"
     subprocess.run([sys.executable, "-c", code], check=True)
 

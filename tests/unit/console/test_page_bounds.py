@@ -1,4 +1,4 @@
-"""What one user can hold of the console, on purpose: others find room beside it."""
+"""Limits on what one user can hold of the console on purpose: others have room beside it."""
 
 from __future__ import annotations
 
@@ -36,7 +36,8 @@ async def test_pages_that_nobody_shows_are_forgotten(console: OpenConsole) -> No
 
 
 async def test_a_user_has_so_many_sockets_and_others_have_theirs(console: OpenConsole) -> None:
-    """Also such as never say which page they are of."""
+    """Sockets that never say which page they are of count as well. Up to SOCKETS_MAX open, the next one gets
+    429."""
     async with console.browser("nora") as browser, console.browser("vera") as other, AsyncExitStack() as held:
         sockets = [await _socket(console, browser, held) for _ in range(SOCKETS_MAX)]
         assert [one.status for one in sockets] == [101] * SOCKETS_MAX

@@ -1,4 +1,4 @@
-"""What has lost its majority and what a reset would do to it, as plain values of the recovery page."""
+"""Plain values of the recovery page: partitions without a majority, and what a reset would do to them."""
 
 from __future__ import annotations
 

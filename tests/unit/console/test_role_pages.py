@@ -40,7 +40,7 @@ pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(900)
 
 ADMINISTRATOR = "the-administrator"
 Deed = Callable[[Site, str], Awaitable[object]]
-"""With the id of an operation."""
+"""Action on a site, with the id of an operation."""
 DEEDS: dict[Callable[..., object], tuple[str, Deed]] = {
     actions.drain: ("OPERATE ON SYSTEM", lambda site, _: actions.drain(site, "nowhere", "x", "why")),
     actions.remove_node: (
@@ -114,8 +114,8 @@ DEEDS: dict[Callable[..., object], tuple[str, Deed]] = {
         lambda site, _: actions.run_statement(site, "DROP USER nobody"),
     ),
 }
-"""What pages ask for, with what each needs. What would change a zone or a node is refused for something else
-after that."""
+"""Actions that pages ask for, each with the privilege that it needs. One that would change a zone or a node is
+refused for something else after that."""
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
@@ -138,7 +138,7 @@ async def operation(console: OpenConsole) -> str:
 
 
 async def shown(console: OpenConsole, browser: ConsoleBrowser, address: str, path: str) -> frozenset[str]:
-    """With what the page makes later, where it does."""
+    """Controls of a page, with those that it makes later, where it does."""
     async with console.page(browser, f"/console/{path}") as socket:
         first = shown_controls(socket.elements)
         if address in MADE_LATER and first != REFUSED:
@@ -189,7 +189,8 @@ async def test_hidden_buttons_and_those_of_other_pages_do_nothing(console: OpenC
 
 
 async def state(console: OpenConsole) -> object:
-    """What a control could change."""
+    """State that a control could change: the catalog's version, drains, and the number of the newest audit
+    record."""
     catalog = await console.world.catalog.snapshot()
     views = console.services.views
     audited = await console.world.catalog.audit(AuditFilter(), 1)
@@ -241,7 +242,7 @@ async def test_every_deed_and_every_page_is_walked() -> None:
 
 
 async def test_causes_tell_nothing_of_zones_that_are_hidden(console: OpenConsole) -> None:
-    """They are read once, for all pages: who sees not all zones gets the cause without its sums."""
+    """Causes are read once, for all pages: a user who sees not all zones gets each cause without its sums."""
     grid, causes = ZoneGrid(3), ("NODE_CAP: n1 4/4 as donor", "NODE_CAP: n2 4/4 as donor", "BATCH: 2 move")
     readings = [PartitionReading((), MoveCell.WAITING, HealthCell.AVAILABLE, cause) for cause in causes]
     grid.place(range(3), readings)

@@ -45,13 +45,13 @@ def is_constant(node: ast.expr) -> bool:
 
 
 def is_put_together(key: ast.expr | None) -> bool:
-    """Whether a key might turn out to begin with a colon."""
+    """Check that a key is put together and might turn out to begin with a colon."""
     first = key.values[0] if isinstance(key, ast.JoinedStr) else None
     return first is not None and not (isinstance(first, ast.Constant) and not str(first.value).startswith(":"))
 
 
 def is_evaluated(key: ast.expr | None) -> bool:
-    """Whether the browser evaluates the value of the key."""
+    """Check that the browser evaluates the value of the key."""
     return isinstance(key, ast.Constant) and str(key.value).startswith(":")
 
 
@@ -99,7 +99,7 @@ def faults_of_prop(node: ast.Subscript) -> list[str]:
 
 
 def faults(source: str, file: str = "") -> list[str]:
-    """What of a file would have data evaluated, with its line."""
+    """Places in a source that would have data evaluated, each with its line."""
     found: list[str] = []
     for node in ast.walk(ast.parse(source)):
         causes: list[str] = []

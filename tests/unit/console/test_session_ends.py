@@ -77,7 +77,8 @@ async def test_a_session_that_expires_closes_its_sockets(console: OpenConsole) -
 
 
 async def test_a_session_is_no_later_users_of_the_same_name(console: OpenConsole) -> None:
-    """At once on the server that has dropped its user, and the link that was sent to that one opens nothing."""
+    """The server that has dropped the user ends its session at once, and a link sent to that user opens
+    nothing."""
     await console.run("CREATE USER udo")
     await console.run("GRANT operator TO udo")
     link = await console.sessions.new_link(await user_of(console.world.catalog, "udo"))

@@ -89,7 +89,8 @@ def test_a_prefix_does_not_move_an_error(text: str) -> None:
 
 @given(st.text("ab\n", max_size=20), st.text("xy", max_size=4))
 def test_every_written_character_is_found_again(written: str, prefix: str) -> None:
-    """Whatever stands before: written characters are a and b, the others are not."""
+    """Each written character has one place in the written text, whatever prefix is sent before it. Written
+    characters are a and b, the others are not."""
     sent = Sent(written, prefix)
     places = [(line, at) for line, text in enumerate(sent.text.split("\n"), 1) for at, _ in enumerate(text, 1)]
     found = []

@@ -1,4 +1,4 @@
-"""What the SQL editor offers is what statements, options and views have, and no word of another database."""
+"""Words that the SQL editor offers: those of statements, options and views, and none of another database."""
 
 from __future__ import annotations
 

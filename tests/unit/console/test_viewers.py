@@ -33,7 +33,7 @@ from tests.fixtures.open_console import OpenConsole, open_console
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 HIDDEN = ("SESSIONS", "REFERENCE", "TELEMETRY")
-"""What vera does not see; she sees ORDERS."""
+"""Zones that vera does not see; she sees ORDERS."""
 NODE = "/console/nodes/n2"
 
 
@@ -114,7 +114,7 @@ async def keys_of(feed: PartitionFeed) -> set[int]:
 
 
 async def test_a_viewer_is_renewed_with_the_grants_of_now(console: OpenConsole) -> None:
-    """As each event and each timer of an open page does."""
+    """Each event and each timer of an open page renews its viewer; after a logout that is refused."""
     await console.run("CREATE USER rosa")
     async with console.browser("rosa") as browser:
         login = await console.sessions.login(browser.cookies[SESSION_COOKIE])
@@ -255,7 +255,7 @@ async def viewer_of(console: OpenConsole, name: str) -> Viewer:
 
 
 async def test_a_change_is_of_who_has_logged_in(console: OpenConsole) -> None:
-    """Whatever the field of the name has been made to say."""
+    """The actor of a change is the user who has logged in, whatever the field of the name was made to say."""
     async with console.browser("olga") as browser, console.page(browser, NODE) as socket:
         await ask_to_drain(socket)
         await socket.type_into(field_in(socket.elements, "Your name"), "somebody else")
@@ -270,7 +270,7 @@ async def test_a_change_is_of_who_has_logged_in(console: OpenConsole) -> None:
 
 
 async def test_another_users_page_takes_no_event(console: OpenConsole) -> None:
-    """Who has learned the id of a page cannot speak for it: not with a socket of the own page."""
+    """A user who has learned the id of another's page cannot speak for it with a socket of the own page."""
     path = "/console/nodes/n3"
     async with (
         console.browser("olga") as browser,
@@ -297,7 +297,7 @@ def dialogs_in(socket: PageSocket) -> int:
 
 
 async def test_a_socket_is_not_opened_for_a_page_of_another_session(console: OpenConsole) -> None:
-    """Not for one of another user, and not for one of another login of the same user."""
+    """Refused for a page of another user, and for one of another login of the same user."""
     async with console.browser("olga") as browser, console.browser("vera") as other:
         page = SentPage.of((await browser.open(NODE)).text)
         own = SentPage.of((await other.open(NODE)).text)
@@ -361,7 +361,7 @@ async def tokens_of(console: OpenConsole, user: str) -> tuple[str, str, str]:
 
 
 async def test_names_of_users_are_escaped() -> None:
-    """Those of the catalog have no such characters; an issuer's may."""
+    """Names of the catalog's users have no such characters; an issuer's may."""
     name = '"><img src=x onerror=alert(1)>'
     shown = render("account", user=name, roles=[name], ends="2026-01-01", csrf="'\"><b>")
     assert "<img" not in shown
@@ -369,7 +369,8 @@ async def test_names_of_users_are_escaped() -> None:
 
 
 async def test_a_page_is_kept_for_the_session_that_it_was_drawn_for(console: OpenConsole) -> None:
-    """What is not kept is loaded anew; whose it is makes no difference to who asks."""
+    """A page that is not kept is loaded anew. The answer is 410 alike for an unknown page, for one of another
+    session, and for one whose user has lost the role; 204 says that it is kept."""
     await console.run("CREATE USER kim")
     await console.run("GRANT viewer TO kim")
     async with console.browser("kim") as browser, console.browser("olga") as other:

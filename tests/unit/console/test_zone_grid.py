@@ -196,7 +196,8 @@ def test_colour_of_a_single_partition(reading: PartitionReading, colour: Colour)
     ],
 )
 def test_a_range_is_coloured_by_even_shares(held: dict[str, int], colours: dict[str, int]) -> None:
-    """Of 20 partitions in one column, nodes hold so many; below, even, above and far above."""
+    """Colours of nodes by how many of the 20 partitions in one column they hold: below, even, above and far
+    above."""
     healthy = cell(Role.VOTER, CopyCell.HEALTHY)
     cells = [tuple((node, healthy) for node, count in held.items() if at < count) for at in range(20)]
     grid = grid_of(*(PartitionReading(each, MoveCell.DONE, HealthCell.AVAILABLE) for each in cells))

@@ -1,4 +1,4 @@
-"""What the text means, and where it is wrong."""
+"""Meaning of statements as the parser reads them, and the places and texts of syntax errors."""
 
 from __future__ import annotations
 

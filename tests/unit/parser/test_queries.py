@@ -204,5 +204,5 @@ def test_only_queries_are_queries(text: str) -> None:
     ],
 )
 def test_quotients_and_sizes_that_do_not_fit_are_no_defect(text: str, sql: str) -> None:
-    """What a number cannot hold the query engine refuses."""
+    """A value that does not fit a number is passed on: the query engine refuses it."""
     assert prepared(f"SELECT {text}").removesuffix(' AS "_COL0"') == f"SELECT {sql}"

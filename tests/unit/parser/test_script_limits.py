@@ -1,4 +1,4 @@
-"""Reading costs no more than the size of the text, ends at its limits, and ends when nobody waits any more."""
+"""Reading costs no more than the size of the text, ends at its limits, and ends once no caller waits."""
 
 from __future__ import annotations
 
@@ -213,7 +213,7 @@ def test_a_flag_stops_the_reading() -> None:
 
 
 def test_a_flag_stops_the_cutting() -> None:
-    """Also of statements that nobody parses."""
+    """The cutting ends as well where no statement is parsed."""
     stop = StopFlag()
     cutting = split_script("SHOW ZONES;" * 900, DEFAULT_LIMITS, stop)
     next(cutting)

@@ -32,7 +32,7 @@ def only(alerts: Alerts) -> Alert:
 
 
 def firing() -> Alerts:
-    """Since 0, firing since 1000."""
+    """Alert that is pending since 0 and firing since 1000, in milliseconds."""
     return after(after({}, HOLDS, 0), HOLDS, FOR_MS)
 
 

@@ -115,7 +115,7 @@ async def test_gauges_say_what_alerts_are_judged_by(judged: Judged) -> None:
 
 
 async def test_what_a_reset_has_left_short_is_counted_by_zone(judged: Judged) -> None:
-    """Until it is filled up; so is a replica that has failed."""
+    """Replicas count as missing until the partition is filled up; one that has failed counts as broken."""
     keys, partition = judged.world.keyspace, PartitionId(ZoneId(1), 2)
     names = keys.partition(partition)
     facts = await judged.facts()

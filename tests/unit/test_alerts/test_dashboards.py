@@ -53,7 +53,7 @@ def test_what_every_server_says_is_not_summed(promql: str) -> None:
 
 
 def test_a_query_means_the_same_wherever_it_is_asked() -> None:
-    """Without Grafana's variables, so that it can be tried without Grafana."""
+    """Queries have none of Grafana's variables, so that each can be tried without Grafana."""
     assert len(dashboard_queries()) == len(QUERIES)
     assert [query for query in dashboard_queries().values() if "$" in query] == []
 

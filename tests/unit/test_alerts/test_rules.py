@@ -79,7 +79,7 @@ def test_without_series_nothing_fires_but_what_is_about_that(try_out: Trial) -> 
 
 @pytest.mark.parametrize("name", ["NodeDown", "StatementLatency"])
 def test_an_alert_that_does_not_fire_where_it_should_is_found(name: str, try_out: Trial) -> None:
-    """What the two tests above rely on."""
+    """A case whose series are well makes the trial fail, which the two tests above rely on."""
     well = tuple(replace(series, ill=series.well) for series in CASES[name].series)
     with pytest.raises(AssertionError, match=r"got:\[\]"):
         try_out([unit_test(BY_NAME[name], replace(CASES[name], series=well))])

@@ -16,7 +16,7 @@ HEADINGS = ["What it means", "How to confirm", "What to do", "How to know that i
 ROOTS = {name for part in COMMANDS.values() for name in part}
 LABELS = {"zone", "node", "operation", "process"}
 EARLIER = {"nodes", "member", "certificate", "host:port"}
-"""What the line before says, or the operator's own file or address."""
+"""Placeholders that the line before fills, or that are the operator's own file or address."""
 
 
 @pytest.mark.parametrize("row", ALERT_ROWS, ids=lambda row: row.name)

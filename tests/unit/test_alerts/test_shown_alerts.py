@@ -1,4 +1,4 @@
-"""What is shown of alerts, to whom, and how ``zonectl`` shows it."""
+"""Alerts as they are shown: what each user sees of them, and how ``zonectl`` shows them."""
 
 from __future__ import annotations
 

@@ -88,13 +88,13 @@ async def judged(tmp_path: Path) -> AsyncIterator[Judged]:
 
 
 def lasting(silence: Silence, for_ms: int = HOUR_MS) -> Silence:
-    """From now on."""
+    """The silence for the given milliseconds from now on."""
     now_ms = utc_now_ms()
     return replace(silence, since_ms=now_ms, until_ms=now_ms + for_ms)
 
 
 async def sends(judged: Judged, names: dict[str, AlertState]) -> None:
-    """Until it has sent exactly these."""
+    """Wait until exactly these alerts, in these states, have been sent; fails after PATIENCE_S."""
     async with asyncio.timeout(PATIENCE_S):
         while not judged.sent or {alert.name: alert.state for alert in judged.sent[-1]} != names:
             judged.sent.clear()
@@ -127,7 +127,7 @@ async def test_what_is_silenced_is_not_sent_but_its_end_is_where_receivers_know_
 
 
 async def test_a_silence_ends_by_itself_though_its_key_stays(judged: Judged) -> None:
-    """As where the lease outlives its time, because the metastore had another leader."""
+    """The key stays where the lease outlives the silence, because the metastore had another leader."""
     short, world = lasting(OF_NODE, 3_000), judged.world
     await world.put(world.keyspace.silence(short.silence_id), short.encode())
     await judged.settle()
@@ -169,7 +169,7 @@ async def test_what_cannot_be_read_silences_nothing_and_is_not_overwritten(judge
 
 
 async def test_too_many_silences_are_refused(judged: Judged) -> None:
-    """Without a lease: the next one has the next number."""
+    """A refused silence takes no lease: the next lease has the next number."""
     silences, metastore = judged.watch.silences, judged.world.metastore
     for number in range(SILENCES_MAX):
         await silences.begin(lasting(replace(OF_NODE, labels=(("node", f"n{number}"),))))

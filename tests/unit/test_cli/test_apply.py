@@ -1,4 +1,4 @@
-"""``zonectl apply`` while somebody else changes the catalog: what is planned then decides."""
+"""``zonectl apply`` while another user changes the catalog: the plan made after that decides."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the command line does when a connection breaks before an answer came."""
+"""Requests of the command line whose connection breaks before an answer came."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def test_a_question_is_asked_twice_at_most(breaking: Breaking) -> None:
 
 @pytest.mark.parametrize("breaking", [2], indirect=True)
 def test_a_port_of_https_is_thought_of(breaking: Breaking) -> None:
-    """It closes a connection that begins without TLS."""
+    """A port of HTTPS closes a connection that begins without TLS, and the error names the URL to use."""
     url = breaking.address.url.replace("http://", "https://")
     with ApiClient(breaking.address) as client, pytest.raises(NoAnswerError, match=f"HTTPS, use {url}$"):
         client.ask("GET", "metastore")

@@ -25,7 +25,7 @@ def test_drain(api: ApiStub, capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_drain_and_wait(api: ApiStub, capsys: pytest.CaptureFixture[str]) -> None:
-    """It tells how many are left whenever that changes, until there are none."""
+    """The command prints how many are left whenever that changes, until there are none."""
     left, copies = iter((7, 7, 2, 0, 0)), iter((0, 0, 0, 1, 0))
 
     def nodes(_: Request) -> tuple[int, dict[str, Any]]:

@@ -45,7 +45,7 @@ def test_nothing_is_adopted_unasked(api: ApiStub, capsys: pytest.CaptureFixture[
 
 
 def test_adopt(api: ApiStub, capsys: pytest.CaptureFixture[str]) -> None:
-    """What was shown is what is sent, with --yes as well."""
+    """The request names the trouble that was shown, with --yes as well."""
     api.answers["GET /api/v1/metastore"] = (200, DIVERGED)
     api.answers[ADOPT] = (200, DONE)
     assert main(["metastore", "adopt", "--yes"]) == 0

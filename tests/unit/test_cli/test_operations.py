@@ -14,7 +14,7 @@ BASE = "/api/v1/operations"
 
 
 def operation(state: str = "RUNNING", done: int = 3, **more: Any) -> dict[str, Any]:
-    """As the API gives it."""
+    """Operation as the API gives it."""
     over = state not in ("WAITING", "RUNNING", "PAUSED")
     return {
         "operation_id": "3-1834",
@@ -133,7 +133,7 @@ def test_a_refusal_is_told(api: ApiStub, capsys: pytest.CaptureFixture[str]) -> 
 
 
 class Life:
-    """What the server answers, one state after the other; ``waits`` are the time limits that were asked for."""
+    """Answers of the server, one state after the other. ``waits``: how many requests had a time limit."""
 
     def __init__(self, api: ApiStub, *answers: tuple[int, dict[str, Any]]) -> None:
         self.answers = list(answers)

@@ -150,7 +150,7 @@ def test_more_than_there_are_nodes_is_warned_of(
     warnings: list[str],
     algorithm: str,
 ) -> None:
-    """On stderr: the answer itself can be read by a program as before."""
+    """Warnings go to stderr: a program can read the answer itself as before."""
     path = nodes_file(tmp_path, ["a", "b"])
     command = ["place", "--nodes", str(path), "--partitions", "2", "--algorithm", algorithm, *options]
     assert main([*command, "--format", "json"]) == 0

@@ -124,7 +124,7 @@ def test_changes(line: str, sent: dict[str, Any], api: ApiStub, capsys: pytest.C
 def test_nodes_that_do_not_keep_to_the_time_of_resets_are_named(
     api: ApiStub, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """H2: only where somebody has set it."""
+    """H2: the nodes are named only while the limit is set."""
     api.answers[f"GET {LIMITS}"] = (200, {**NONE, "ha_reset_s": 9, "ha_reset_waits_for": ["n2", "n3"]})
     assert main(["rebalance", "limits"]) == 0
     told = "ha_reset_s is not in force yet on n2, n3: they have not published that they keep to it"

@@ -102,7 +102,7 @@ def test_states(api: ApiStub, capsys: pytest.CaptureFixture[str]) -> None:
 def test_what_is_told_while_the_metastore_is_silent(
     api: ApiStub, capsys: pytest.CaptureFixture[str], shown: str, code: int
 ) -> None:
-    """As of when it is, beside the answer in whatever form."""
+    """The exit code is that of the states. A line on stderr says as of when they are, in each format."""
     body = {"partitions": [state(0, "AVAILABLE"), state(1, shown)], "metastore_silent_since": NOON}
     api.answers[STATES] = (200, body)
     for form in ("table", "json"):
@@ -113,7 +113,7 @@ def test_what_is_told_while_the_metastore_is_silent(
 
 
 def test_dry_run(api: ApiStub, capsys: pytest.CaptureFixture[str]) -> None:
-    """What would be lost is said, and nothing is waited for."""
+    """A dry run prints what would be lost, and waits for nothing."""
     api.answers[RESET] = (200, {"partitions": [reset(0), reset(1, orderly=False), reset(2, empty=True)]})
     assert main(["recovery", "reset", "orders", "--dry-run", "--wait"]) == 0
     lines = capsys.readouterr().out.splitlines()
@@ -258,7 +258,7 @@ RESET_LOST = "POST /api/v1/zones/ORDERS/recovery/reset-lost"
 
 
 def test_lost_partitions_are_reset(api: ApiStub, capsys: pytest.CaptureFixture[str]) -> None:
-    """Exit code 1 while some partition is owned by nobody."""
+    """Exit code 1 while some partition has no owner."""
     owned = {"partition": 0, "outcome": "OWNED", "owners": ["n1", "n2"], "exchange": "7.2", "detail": ""}
     api.answers[RESET_LOST] = (200, {"zone": "ORDERS", "partitions": [owned]})
     assert main(["recovery", "reset-lost", "orders"]) == 0

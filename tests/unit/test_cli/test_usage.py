@@ -121,7 +121,7 @@ def test_a_wrong_setting_is_wrong_usage(
 def test_an_option_of_an_earlier_release_says_what_is_typed_now(
     line: str, said: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Where the command has another one in its place."""
+    """The error names the option to type instead, where the command has one in its place."""
     assert main(line.split()) == 64
     assert capsys.readouterr().err == said
 
@@ -138,11 +138,11 @@ OF_CONNECTIONS = {
 }
 PROCESSES = {"up", "serve", "controller", "node", "store serve", "migrate"}
 DEEDS = {"demo", "leave", "insecure", "help"}
-"""Of processes: what is done, or accepted, by whoever types it, and not by a file."""
+"""Options of processes for what is done, or accepted, by typing it, and not by a file."""
 
 
 def options_of(group: Any, *words: str) -> Iterator[tuple[str, Any]]:
-    """Of all commands, those that ``COMMANDS`` leaves out as well."""
+    """Yield each command's options with its words, those of commands that ``COMMANDS`` leaves out as well."""
     for option in (param for param in group.params if param.param_type_name == "option"):
         yield " ".join(words), option
     for name in getattr(group, "commands", ()):
@@ -150,7 +150,8 @@ def options_of(group: Any, *words: str) -> Iterator[tuple[str, Any]]:
 
 
 def test_environment_variables_are_settings_and_arm_no_command() -> None:
-    """Nothing that a shell has exported changes what a line does."""
+    """No variable that a shell has exported changes what a line does, except settings of processes and
+    connections."""
     seen = set()
     for command, option in options_of(typer.main.get_command(app)):
         is_process = command in PROCESSES or command.startswith("health ")
@@ -166,7 +167,7 @@ def test_environment_variables_are_settings_and_arm_no_command() -> None:
 def test_a_format_that_one_command_lacks_breaks_none(
     api: ApiStub, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """It was a variable of all of them."""
+    """ZONEKEEPER_FORMAT was a variable of all commands."""
     monkeypatch.setenv("ZONEKEEPER_FORMAT", "csv")
     assert main(["status"]) != 64
     assert "csv" not in capsys.readouterr().err
@@ -192,7 +193,7 @@ def test_a_format_that_one_command_lacks_breaks_none(
     ],
 )
 def test_a_variable_that_sets_nothing_any_more_is_named(variables: str, line: str, instead: list[str]) -> None:
-    """Where the command has the option, and it is not typed."""
+    """A former variable is named where the command has the option, and the option is not typed."""
     command = typer.main.get_command(app)
     environment = {f"ZONEKEEPER_{name}": "secret" for name in variables.split()}
     found = former_variables(command, line.split(), environment)
@@ -249,7 +250,7 @@ def test_help_imports_the_parser_of_options_and_nothing_else() -> None:
 
 
 def test_a_store_server_imports_nothing_of_statements_and_logins() -> None:
-    """Its zones stand still until it is back: it was so for 1.3 s of processor time longer with them."""
+    """A server's zones stand still until it is back: for 1.3 s of processor time longer with these modules."""
     code = "import sys, app.bootstrap.store; print(*sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT)
     unwanted = {

@@ -47,7 +47,8 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_a_program_with_a_package_of_the_same_name(installed: Path, tmp_path: Path) -> None:
-    """It is not the server's, which the client does not need; gRPC is for direct reads of groups alone."""
+    """The client needs none of the server's packages, so ``app`` may be another one; gRPC is for direct reads
+    of groups alone."""
     (tmp_path / "app").mkdir()
     (tmp_path / "app" / "__init__.py").write_text("VALUE = 'of another app'\n")
     path, stub = "/api/v1/zones/ORDERS/kv/k", ApiStub()
@@ -71,7 +72,7 @@ def test_a_program_with_a_package_of_the_same_name(installed: Path, tmp_path: Pa
 
 
 def test_what_is_installed(installed: Path) -> None:
-    """Its own package, with types, and few others; with the version of the server."""
+    """The distribution holds its own package, with types, has the server's version, and needs few others."""
     (metadata,) = installed.glob("*.dist-info")
     distribution = Distribution.at(metadata)
     assert distribution.version == VERSION

@@ -1,4 +1,4 @@
-"""Straight to store servers and members: attempts go on until somebody has done it, or time is over."""
+"""Requests straight to store servers and members: attempts go on until one is carried out, or time is over."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def stored_at(*urls: str, version: int = 1) -> httpx.Response:
 
 @asynccontextmanager
 async def direct(network: Network | Sequence[str], limit_s: float = 20.0) -> AsyncIterator[ZoneClient]:
-    """Of a map, or of servers that answer with maps."""
+    """Client in direct mode, over a network or over the store servers at these URLs."""
     if not isinstance(network, Network):
         network = Network(stored_at(*network))
     async with ZoneClient([URL], mode=Mode.DIRECT, time_limit_s=limit_s, transport=network) as client:
@@ -72,7 +72,7 @@ async def test_a_write_is_repeated_under_its_id_when_its_answer_was_lost() -> No
 
 
 async def test_who_cannot_do_it_is_followed_by_who_can() -> None:
-    """The server that is named goes before the others, and nobody listens at one address."""
+    """The server that is named goes before the others; at one address there is no server."""
     async with (
         scripted_store(in_turn(replace(MOVED, primary="n3")), "n1") as first,
         scripted_store(in_turn(MOVED), "n2") as second,
@@ -150,7 +150,7 @@ async def test_a_write_that_was_abandoned() -> None:
 
 
 async def test_answers_come_in_any_order() -> None:
-    """Of requests that share one connection."""
+    """Requests that share one connection get each its own answer."""
     held: list[int] = []
 
     def script(request: Request) -> StoreAnswer:

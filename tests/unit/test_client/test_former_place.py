@@ -16,7 +16,7 @@ def run(program: str, *options: str) -> subprocess.CompletedProcess[str]:
 
 
 def test_it_is_the_distribution_and_warns() -> None:
-    """Also by the modules that programs have named."""
+    """Modules that programs have named lead to the distribution as well."""
     done = run(
         "from app.client.blocking import BlockingZoneClient\n"
         "from app.client.zone_client import Mode, ZoneClient\n"

@@ -25,7 +25,8 @@ def answers(**by_operation: httpx.Response) -> Network:
 
 
 async def test_the_next_write_of_the_key_names_what_was_given_up() -> None:
-    """Of that key alone, until one is acknowledged; a delete does, too."""
+    """Only the next write of the same key names abandoned operations, be it a put or a delete, and only until
+    one is acknowledged."""
     network = answers(a=UNKNOWN, b=UNKNOWN, other=STORED, c=STORED, d=STORED)
     async with ZoneClient([URL], time_limit_s=LIMIT_S, transport=network) as client:
         for operation in ("a", "b"):
@@ -67,8 +68,8 @@ async def test_a_put_whose_caller_has_gone_is_abandoned() -> None:
 
 
 async def test_refusals_have_their_errors() -> None:
-    """What is known not to be written is not abandoned; whether a key was there is not known where an attempt
-    before it may have been carried out."""
+    """An operation that is known not to be written is not abandoned; whether a key was there is not known where
+    an attempt before it may have been carried out."""
     network = answers(
         a=problem(409, "KEY_EXISTS"), b=problem(412, "REVISION_CHANGED"), c=problem(409, "OPERATION_ABANDONED")
     )
@@ -90,7 +91,7 @@ async def test_refusals_have_their_errors() -> None:
 
 
 async def test_a_refusal_does_not_settle_what_an_attempt_before_it_may_have_done() -> None:
-    """A server whose answer is lost, then one that lets nobody in: the put is abandoned by the next one."""
+    """One server's answer is lost, another server refuses with 403: the next put abandons this one."""
     network = Network(UNKNOWN, problem(403, "FORBIDDEN"), STORED)
     async with ZoneClient([URL], transport=network) as client:
         with pytest.raises(OutcomeUnknownError, match="FORBIDDEN"):

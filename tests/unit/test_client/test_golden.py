@@ -128,7 +128,7 @@ CASES: dict[str, tuple[object, object]] = {
     "get": (b"value", Row(b"value", 1200)),
     "get of a later generation": (WrongGenerationError, AttemptFailedError),
 }
-"""What the server's own client and the distribution's make of each."""
+"""Results of each answer: by the server's own client, and by the distribution's."""
 
 
 @pytest.mark.parametrize("case", CASES)
@@ -191,7 +191,7 @@ def test_store_servers_read_what_the_client_sends() -> None:
 
 
 def test_the_client_reads_what_store_servers_send() -> None:
-    """In the frames that the server's own codec is bound to, of earlier builds too; other kinds are skipped."""
+    """Frames are those of the server's own codec, of earlier builds too; other kinds are skipped."""
     read: dict[str, list[store_servers.Message]] = {}
     for name in ("store_wire_golden.tsv", "store_wire_earlier.tsv"):
         for kind, frame in lines(name):

@@ -59,7 +59,7 @@ READERS = ((local_server, NotOwnFileError), (of_programs.local_server, of_progra
 
 
 def alike(data_dir: Path) -> LocalServer:
-    """As both read it."""
+    """Local server of a data directory, which both readers must read alike."""
     found, other = (read(data_dir) for read, _ in READERS)
     assert (found.url, found.token, found.authority) == (other.url, other.token, other.authority)
     return LocalServer(found.url, found.token, found.authority)
@@ -166,7 +166,7 @@ def test_who_has_taken_the_port_gets_no_token(data_dir: Path, capsys: pytest.Cap
             self.send_error(404)
 
         def log_message(self, *_: object) -> None:
-            """Nothing."""
+            """Log nothing."""
 
     server = HTTPServer(("127.0.0.1", 0), Listener)
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
@@ -197,7 +197,7 @@ async def test_the_client_sends_a_token_over_https_only() -> None:
 
 @pytest.fixture
 def signed(data_dir: Path) -> Path:
-    """With an authority that is one."""
+    """The directory, after a valid certificate was put in place of its authority's."""
     trustme.CA().cert_pem.write_to_path(data_dir / "authority.pem")
     return data_dir
 

@@ -1,4 +1,4 @@
-"""Which routing map a client holds, and when it asks for another one."""
+"""Routing maps that a client holds, and when it asks for another one."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ SAME = httpx.Response(304, headers={"Zonekeeper-Map-Version": "9"})
 
 
 async def fetch(maps: RoutingMaps) -> None:
-    """One more fetch, whoever asked for it."""
+    """Fetch the map of ORDERS once more, as any call might."""
     await maps._fetching(maps._zones["ORDERS"])
 
 
@@ -106,7 +106,7 @@ asyncio.run(main())
 
 
 def test_a_users_program_prints_what_it_wants_and_nothing_else() -> None:
-    """Whoever imports the client has configured no logging of ours."""
+    """Logs of the client print nothing in a program that has not configured logging."""
     done = subprocess.run(
         [sys.executable, "-c", PROGRAM],
         cwd=Path(__file__).parents[3],
@@ -147,15 +147,14 @@ async def test_a_server_that_names_no_generations() -> None:
 
 
 async def test_a_hash_that_is_not_known() -> None:
-    """Nothing is sent to a group that the key may not belong to."""
+    """The error comes before anything is sent to a group that the key may not belong to."""
     with pytest.raises(ClientError, match="the server hashes keys by md5; this client knows murmur3-32"):
         await maps_over(Network(routing(1, "a", key_hash="md5"))).of("ORDERS")
 
 
 @given(st.lists(st.tuples(st.integers(0, 6), st.sampled_from("abc")), min_size=1, max_size=6))
 def test_the_newest_answer_is_held(answers: list[tuple[int, str]]) -> None:
-    """Whatever servers answer in whatever order: the map held is that of the highest version seen, and of those
-    the last."""
+    """The map held is that of the highest version seen, and the last of those, in any order of answers."""
 
     async def run() -> None:
         first, *later = answers

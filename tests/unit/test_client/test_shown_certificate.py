@@ -1,4 +1,4 @@
-"""What a direct client shows to members, while its files are replaced under it."""
+"""Certificate that a direct client shows to members, while its files are replaced under it."""
 
 from __future__ import annotations
 

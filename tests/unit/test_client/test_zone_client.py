@@ -89,7 +89,7 @@ async def test_reads_from_learners_go_through_a_server(mode: Mode) -> None:
 
 
 async def test_a_direct_client_without_a_map_sends_nothing() -> None:
-    """It is not an unknown outcome: no group was asked."""
+    """The outcome is not unknown, as no group was asked."""
     refusing = Network(httpx.ConnectError("refused"))
     async with ZoneClient([URL], mode=Mode.DIRECT, time_limit_s=0.2, transport=refusing) as client:
         with pytest.raises(ServersUnavailableError):

@@ -1,4 +1,4 @@
-"""What a debug zip holds of a server that answers now and then, and of one that does not."""
+"""Debug zip of a server that answers now and then, and of one that does not."""
 
 from __future__ import annotations
 

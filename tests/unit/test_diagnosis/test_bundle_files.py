@@ -39,7 +39,7 @@ def test_addresses_that_may_hold_a_secret_are_named_only(tmp_path: Path) -> None
 
 
 def test_a_secret_in_a_file_that_a_running_process_names_is_known(tmp_path: Path) -> None:
-    """Also by a path from its own folder."""
+    """A relative path is read from the process's own folder."""
     (tmp_path / "password").write_text("canary-relative\n")
     (tmp_path / "secret").write_text("canary-absolute\n")
     named = {"ZONEKEEPER_CATALOG_PASSWORD_FILE": "password", "OTHER_SECRET_FILE": str(tmp_path / "secret")}

@@ -55,7 +55,7 @@ def test_probes_do_not_wait_for_each_other() -> None:
 
 
 def test_a_time_limit_is_told_in_words() -> None:
-    """What libraries say of it names lines of their own source."""
+    """Texts of libraries name lines of their own source, and are left out."""
 
     def late() -> Iterator[Check]:
         raise TimeoutError("_ssl.c:989: The handshake operation timed out")

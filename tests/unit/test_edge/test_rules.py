@@ -1,4 +1,4 @@
-"""Which requests the edge refuses, and as what."""
+"""Requests that the edge refuses, and their errors."""
 
 from __future__ import annotations
 
@@ -245,7 +245,7 @@ FORWARDED = {
 
 @pytest.mark.parametrize("client", ["192.0.2.1", "127.0.0.1", "", "11.0.0.1"])
 def test_nobody_else_is_believed(client: str) -> None:
-    """What only a proxy may say is taken off, for whatever reads it later."""
+    """Headers that only a proxy may set are taken off, for whatever reads them later."""
     given = scope_of(client=client, forwarded="for=1", x_real_ip="203.0.113.9", **FORWARDED)
     assert seen(given) == {"scheme": "http", "client": client, "host": OWN}
     assert seen(given, Trust()) == {

@@ -23,14 +23,15 @@ LETTERS = {state.value[0]: state for state in CopyState}
 BEFORE = TopologyVersion(5)
 GOING = (Trigger.NODE_LEFT, Trigger.NODE_FAILED)
 CLOSING = (Trigger.DEACTIVATE, Trigger.ZONE_STOP)
-"""After these a zone is in no map."""
+"""Triggers after which a zone is in no map."""
 
 
 def concluded(
     triggers: tuple[Trigger, ...], ideal: str, previous: str, reported: str, *, is_new: bool = False
 ) -> Conclusion:
-    """Of a zone with one partition. ``reported``: ``a:O5 b:M``, with counters. a, b and c are servers; the
-    first event is of d, the next one of e. With ``is_new`` the first one brings the zone."""
+    """Conclusion of an exchange for a zone with one partition. ``reported``: ``a:O5 b:M``, with counters. a, b
+    and c are servers; the first event is of d, the next one of e. With ``is_new`` the first one brings the
+    zone."""
     zone, servers = ZoneSpec(ZONE, 1, 3), {"a": 1, "b": 2, "c": 3}
     servers |= {name: 9 for name, trigger in zip("de", triggers, strict=False) if trigger in GOING}
     cluster = Cluster(BEFORE, servers, zones={} if is_new else {ZONE: zone})
@@ -96,8 +97,8 @@ def test_when_a_primary_changes(
 def test_a_joiner_is_a_backup_where_the_ideal_list_says_primary(
     triggers: tuple[Trigger, ...], ideal: str, reported: str, expected: str
 ) -> None:
-    """PME-086: also where nobody led before, and each joiner of a merged exchange; so it is in the full
-    message's affinity of joined servers (PME-104)."""
+    """PME-086: also where there was no primary before, and each joiner of a merged exchange; so it is in the
+    full message's affinity of joined servers (PME-104)."""
     found = concluded(triggers, ideal, "", reported, is_new=True)
     assert found.message.joined_affinity == {ZONE: (tuple(expected),)}
 

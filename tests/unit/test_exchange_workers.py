@@ -105,7 +105,7 @@ class Workers:
                     self.carry_out(name, worker.prepared(version, maps, {}))
 
     def phases(self, name: str, version: TopologyVersion) -> list[str]:
-        """With the exchange's type."""
+        """Phases of that exchange which the server has entered, each with the exchange's type."""
         entered = [effect for effect in self.effects.get(name, ()) if isinstance(effect, Entered)]
         return [f"{effect.type.value} {effect.phase.value}" for effect in entered if effect.version == version]
 

@@ -1,4 +1,4 @@
-"""Which failures are told, for how long, and which of them are shown: values alone."""
+"""Failures that a node reports: which, for how long, and which of them are shown. Values alone."""
 
 from __future__ import annotations
 

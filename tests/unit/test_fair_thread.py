@@ -1,4 +1,4 @@
-"""A thread works for whoever has had the least of its time."""
+"""A thread works for the sender that has had the least of its time."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_who_comes_anew_is_next_and_has_saved_nothing() -> None:
 
 
 def test_who_has_gone_is_forgotten() -> None:
-    """What an address has had does not stay for ever, however many come."""
+    """Time that an address has had is not remembered for ever, however many addresses come."""
     queue: FairQueue[str] = FairQueue()
     for number in range(3 * REMEMBERED):
         queue.put(number, "x")

@@ -1,4 +1,4 @@
-"""What a node publishes of its fence, where answers overtake each other."""
+"""Fence record that a node publishes, where answers overtake each other."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ LEASE_S = 2
 
 
 class NoMembers:
-    """A killer that has nobody to kill."""
+    """Killer without a member to kill."""
 
     def listen(self, killed: Callable[[tuple[int, ...]], None]) -> None: ...
 

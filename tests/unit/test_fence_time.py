@@ -1,4 +1,4 @@
-"""Until when a node's members may run: the arithmetic."""
+"""Arithmetic of the time until which a node's members may run."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def test_a_shorter_fence_ends_earlier() -> None:
     st.integers(5, 9),
 )
 def test_no_evidence_moves_a_deadline_that_has_passed(steps: list[tuple[bool, int, int]], fence_s: int) -> None:
-    """Whatever came before: only a confirmation lets members start again."""
+    """Only a confirmation lets members start again, whatever came before it."""
     time = FenceTime(LEASE, fence_s * SECOND)
     for is_confirmed, quarter, took in steps:
         sent_ns = quarter * SECOND // 4

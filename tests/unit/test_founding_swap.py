@@ -1,4 +1,4 @@
-"""What a founding has made takes the place of the member's data once its generation is noted, not before."""
+"""Data made by a founding takes the place of the member's once its generation is noted, not before."""
 
 from __future__ import annotations
 

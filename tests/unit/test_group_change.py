@@ -67,12 +67,12 @@ class Group:
     replaces: bool = False
     """Another target takes this one's place when voters are left alone."""
     silent_for: int = 0
-    """How often nobody can tell what is wanted."""
+    """Number of questions that are answered by saying that the intention is unknown."""
     answer: Intention = Intention.CURRENT
     addition_fails: FailureKind | None = None
-    """What the first addition ends with, which is done nevertheless."""
+    """Failure that the first addition ends with, which is done nevertheless."""
     unserving: frozenset[str] = frozenset()
-    """Whose nodes have not said that they serve."""
+    """Members whose nodes have not said that they serve."""
     told: list[str] = field(default_factory=list)
 
     @property
@@ -121,7 +121,7 @@ class Group:
         }
 
     def answered(self, event: GroupEvent) -> StepInput:
-        """What an agent would tell the host next."""
+        """Input that an agent would give the host next."""
         given = StepInput(self.sights(), Intention.CURRENT)
         match event:
             case Committed():
@@ -313,7 +313,7 @@ async def test_a_step_without_an_answer_is_looked_for_behind_a_write() -> None:
 
 
 async def test_a_step_that_is_refused_ends_the_attempt() -> None:
-    """What is wrong with it is told; nobody asks again at once."""
+    """The failure's code says what is wrong with it, and the group is not asked again at once."""
     group = Group({"b": [500]}, addition_fails=FailureKind.OTHER)
     assert await group.change_to("a", "b", tuning=CHECKED) == ["add b", FailureCode.REFUSED.value]
 
@@ -373,7 +373,7 @@ async def test_a_change_that_touches_voters_is_neither_replaced_nor_cancelled() 
 
 @pytest.mark.row("M6")
 async def test_a_list_is_settled_behind_a_write_in_the_same_term() -> None:
-    """M6: what was called before is in it, or never will be; nobody judges by the list of another term."""
+    """M6: what was called before is in it, or never will be; the list of another term decides nothing."""
     group = Group({})
     host = ScriptedHost(group)
     host.open("a")

@@ -1,4 +1,4 @@
-"""How far a write-ahead log goes: frames as etcd writes them, whole, cut off, and begun anew."""
+"""Extent of a write-ahead log: frames as etcd writes them, whole, cut off, and begun anew."""
 
 from __future__ import annotations
 

@@ -177,7 +177,7 @@ def groups(draw: st.DrawFn) -> GroupView:
 
 
 def apply(group: GroupView, step: Step) -> GroupView:
-    """What the group does with the step; whoever is waited for comes back."""
+    """The group after the step; a member that is waited for comes back."""
 
     def changed(name: str, **fields: object) -> GroupView:
         members = (replace(each, **fields) if each.peer_url == name else each for each in group.members)
@@ -245,8 +245,9 @@ def test_any_state_ends_in_the_target(
 def test_targets_that_follow_each_other_leave_no_pile_of_voters(
     stable: set[str], wishes: list[tuple[list[str], int]]
 ) -> None:
-    """M9: each target is given up after some steps. Whoever joins finds voters of stable, of the target, and at
-    most one more, and there are never fewer than stable or the target wants."""
+    """M9: each target is given up after some steps. A joiner comes to voters of stable, of the target, and at
+    most one more, unless there are no more voters than the fewer of the two want; no removal of a voter leaves
+    fewer than these."""
     group = GroupView(tuple(voter(name) for name in sorted(stable)), min(stable))
     for number, (target, steps) in enumerate(wishes):
         is_last, step = number == len(wishes) - 1, None

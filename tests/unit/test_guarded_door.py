@@ -19,7 +19,7 @@ LOOPS = [asyncio.new_event_loop, uvloop.new_event_loop]
 
 
 class Closed(ssl.SSLContext):
-    """Of a transport that closed before its handshake: uvloop says so by a RuntimeError."""
+    """TLS context of a transport that closed before its handshake: uvloop says so by a RuntimeError."""
 
     def wrap_bio(self, *_: Any, **__: Any) -> ssl.SSLObject:
         raise RuntimeError("unable to perform operation on <TCPTransport closed=True>; the handler is closed")
@@ -59,7 +59,7 @@ async def until(condition: Callable[[], bool]) -> None:
 def test_a_beginning_that_fails_gives_its_place_back(
     is_tls: bool, new_loop: Callable[[], asyncio.AbstractEventLoop]
 ) -> None:
-    """In the handshake as in what comes behind it."""
+    """The failure is in the handshake, or in what comes behind it."""
 
     async def three_times() -> None:
         places = ConnectionPlaces(1, 1)

@@ -62,7 +62,8 @@ async def test_it_decides_again_from_what_is_there_then(writers: int) -> None:
 
 
 async def test_it_ends_where_others_always_write_first() -> None:
-    """Nothing was done, and callers who know only of metastore errors get one."""
+    """The error comes after ATTEMPTS_MAX attempts: nothing was done, and it is one for callers who know only of
+    metastore errors."""
     store, attempts = MemoryMetastore(), 0
 
     async def decide() -> tuple[None, Txn | None]:
@@ -82,7 +83,7 @@ async def test_it_ends_where_others_always_write_first() -> None:
 
 
 async def test_an_unknown_outcome_is_not_repeated() -> None:
-    """It may have been written: only who asked can tell whether once more is right."""
+    """The write may have been done: only its caller can tell whether once more is right."""
 
     class Losing(MemoryMetastore):
         commits = 0

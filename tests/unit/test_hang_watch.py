@@ -1,4 +1,4 @@
-"""When a child that hangs is restarted, in virtual time; the same watch over real processes."""
+"""Restarts of a child that hangs, in virtual time; the same watch over real processes."""
 
 from __future__ import annotations
 

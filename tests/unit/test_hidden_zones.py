@@ -1,4 +1,4 @@
-"""What could tell of hidden zones besides their rows: lists, plans, sums, causes, and other tokens' pages."""
+"""Places besides rows that could tell of hidden zones: lists, plans, sums, causes, and other tokens' pages."""
 
 from __future__ import annotations
 
@@ -139,7 +139,7 @@ async def test_explain_counts_members_of_seen_zones_and_names_no_drain_to_others
 async def test_what_a_partition_waits_for_tells_of_no_hidden_zone(
     api: OperationsWorld, world: World, limits: Limits, cause: str, shown: str
 ) -> None:
-    """By every way on which a cause is shown."""
+    """Each of the eight ways on which a cause is shown gives the caller the cause without the hidden zone."""
     await api.end_moves()
     await api.end_moves(2)
     await world.put(world.keyspace.limits, limits.encode())
@@ -211,7 +211,8 @@ async def test_nodes_are_named_to_those_who_see_all_zones(api: OperationsWorld) 
 
 
 async def test_a_narrower_token_reads_no_statement_of_a_wider_one(api: OperationsWorld) -> None:
-    """By its id, by its idempotency key, and in the list of what runs; the wider one reads those of both."""
+    """A statement is not found by its id or its pages, and an idempotency key does not lead to it; the wider
+    token reads the statements of both."""
     key, body = {"Idempotency-Key": "one key"}, {"sql": "SHOW ZONES"}
     async with by(api.world, "root"):
         wide = (await api.http.post("/statements", json=body, headers=key)).json()
@@ -248,7 +249,7 @@ async def test_a_narrower_token_reads_no_statement_of_a_wider_one(api: Operation
 
 
 async def test_a_taken_name_is_told_without_its_zone(world: World) -> None:
-    """What `docs/security.md` says is told: that the name is taken, and nothing else."""
+    """The answers say that the name is taken, as `docs/security.md` has it, and nothing else."""
     await world.engine.run_script("CREATE USER maker; GRANT CREATE ON ALL ZONES TO maker")
     async with by(world, "anna"):
         taken = await refusal(world, "ALTER ZONE orders RENAME TO logs")

@@ -1,4 +1,4 @@
-"""How long a node serves unheard, and what a controller waits for."""
+"""Time for which a node serves unheard, and a controller's wait for its end."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from rebalance.core.topology.fencing import WAIT_MS, fence_ms_of, reset_after_ms
 @pytest.mark.parametrize("lease_s", [2, 5, 30])
 @pytest.mark.parametrize("reset_s", [1, 6, 9, 10, 60])
 def test_a_controller_waits_until_the_node_is_silent(reset_s: int, lease_s: int) -> None:
-    """Whatever the limits say; and where they are large enough not a moment longer than they say."""
+    """The wait is longer than the fence whatever the limits say; where they are large enough it is exactly what
+    they say."""
     fence_ms = fence_ms_of(reset_s, lease_s)
     assert fence_ms >= 1_000 * lease_s
     waited_ms = reset_after_ms(reset_s, fence_ms)

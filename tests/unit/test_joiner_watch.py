@@ -49,7 +49,7 @@ class ContendedMetastore(MemoryMetastore):
 
 @dataclass
 class World:
-    """Its mirror shows that ``d`` is gone and that a group of three lists it as a learner."""
+    """World whose mirror shows that ``d`` is gone and that a group of three lists it as a learner."""
 
     metastore: ContendedMetastore = field(default_factory=ContendedMetastore)
     heard: HeardTime = field(default_factory=lambda: HeardTime(5.0))
@@ -115,7 +115,7 @@ async def test_a_break_begins_anew(world: World) -> None:
 
 @pytest.mark.row("M3")
 async def test_a_new_leadership_begins_anew(world: World) -> None:
-    """M3: what was seen before somebody else led says nothing."""
+    """M3: what was seen before another leadership says nothing."""
     await world.look_for(TIMEOUT_S - 1)
     world.watch.forget(P0)
     assert not await world.look_for(TIMEOUT_S - 1)

@@ -99,7 +99,7 @@ def recorded(known: GivenUpRecord | None, stable: str, pending: str, event: int,
 @pytest.mark.row("M2")
 def test_what_is_recorded() -> None:
     """M2: who, for which event, how often in a row, and which incarnation failed. One event may give up two,
-    one after the other; whoever votes by now begins anew."""
+    one after the other; a joiner that votes by now begins anew."""
     first = recorded(None, "a", "abc", 20, c="")
     assert first == GivenUpRecord(20, {"c": GivenUpJoiner(20, 1)})
     second = recorded(first, "a", "ab", 20, b="i7")
@@ -192,7 +192,7 @@ def test_time_stands_still_while_the_metastore_is_silent() -> None:
 
 @pytest.mark.row("M2")
 def test_who_is_asked_again() -> None:
-    """M2: a node that lives again; one that lived and failed once it was started again; nobody of an earlier
+    """M2: a node that lives again; one that lived and failed once it was started again; none of an earlier
     event. The delay doubles, from a minute to an hour."""
     record = GivenUpRecord(
         30, {"b": GivenUpJoiner(30, 1), "c": GivenUpJoiner(30, 1, "i1"), "d": GivenUpJoiner(20, 4)}

@@ -32,7 +32,7 @@ def run(archive: Path, cache: Path) -> list[str]:
 
 
 def test_a_zip_elsewhere_finds_what_another_compiled(tmp_path: Path) -> None:
-    """As executors do: each application unpacks the zip into a folder of its own."""
+    """Executors share compiled kernels like this: each application unpacks the zip into a folder of its own."""
     archives = []
     for name in ("one", "two"):
         (tmp_path / name).mkdir()

@@ -139,7 +139,7 @@ def _name_with_hash(wanted: int) -> str:
 
 
 def test_the_highest_key_is_a_key_like_any_other() -> None:
-    """At one partition one hash mixes to the highest signed key; nodes that share it are still all found."""
+    """One hash mixes to the highest signed key at one partition; nodes that share it are still all found."""
     name = _name_with_hash(0x96B1EA6E)
     twin = chr(ord(name[0]) - 1) + chr(ord(name[1]) + 31) + name[2:]
     assert name_hash(name) == name_hash(twin)

@@ -240,7 +240,7 @@ def test_a_success_forgets_the_failures() -> None:
 
 
 def test_what_was_taken_is_given_back() -> None:
-    """Who worked on it is gone: another one does, and what failed before counts on."""
+    """Another worker takes the keys of one that is gone."""
 
     async def main() -> None:
         queue = new_queue()
@@ -279,7 +279,7 @@ STEP = st.tuples(
 
 @given(st.lists(STEP, max_size=60))
 def test_one_timer_a_key_and_none_is_lost(steps: list[tuple[str, str]]) -> None:
-    """Whatever is done with it, a key that is wanted is in the queue once, and comes up."""
+    """A key that is wanted is in the queue once, and comes up, whatever is done with it."""
 
     async def main() -> None:
         queue, running, wanted = new_queue(), set[str](), set[str]()

@@ -1,4 +1,4 @@
-"""What is remembered of a partition is what a look at its keys gives, whatever has changed."""
+"""Remembered views of partitions are what a look at their keys gives, whatever has changed."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ PARTITIONS = 10 * PARTITIONS_PER_SLICE
 
 
 class SlowProbe:
-    """Answers nobody, after ``turns`` of the event loop; None: never."""
+    """Probe that finds no member serving, after ``turns`` of the event loop; None: it never answers."""
 
     def __init__(self, turns: int | None) -> None:
         self._turns = turns
@@ -71,7 +71,7 @@ async def test_only_members_of_what_would_be_reset_are_asked() -> None:
 
 @pytest.mark.row("R1")
 async def test_what_could_not_be_asked_in_time_is_not_reset() -> None:
-    """R1: nobody knows whether these groups serve."""
+    """R1: it is not known whether these groups serve."""
     world = await world_of(4, 2)
     recovery = PartitionRecovery(world.store, world.keyspace, SlowProbe(None), asking_s=0.05)
     resets = await recovery.reset(world.intent().zone, dry_run=True)

@@ -1,5 +1,4 @@
-"""Effective assignments from exchange to exchange, the wait list of the switch, and copies that nobody
-needs."""
+"""Effective assignments from exchange to exchange, the wait list of the switch, and copies not needed."""
 
 from __future__ import annotations
 
@@ -126,7 +125,8 @@ def test_a_lost_partition_holds_up_nobody() -> None:
 
 @pytest.mark.row("PME-134")
 def test_a_switch_leaves_primaries_whose_successors_are_not_ready_where_they_are() -> None:
-    """PME-134: it is that of other partitions, or of another zone. Nobody leads for the time between."""
+    """PME-134: the switch is that of other partitions, or of another zone. No other node leads for the time
+    between."""
     seen = full("a:O b:O d:M", "a:O b:O d:O")
     before = (("a", "d", "b"), ("a", "d", "b"))
     ideal = (("d", "b"), ("d", "b"))
@@ -144,7 +144,7 @@ def test_some_late_primary_is_ready() -> None:
 
 @pytest.mark.row("PME-134")
 def test_owners_in_another_order_are_switched() -> None:
-    """PME-134: nobody is filled for that, and the new primary is ready at once."""
+    """PME-134: no copy is filled for that, and the new primary is ready at once."""
     assert can_switch({ZONE: affinity("ba/ab")}, {ZONE: full("a:O b:O")})
     assert not can_switch({ZONE: affinity("ba/ab")}, {ZONE: full("a:O b:M")})
 

@@ -1,4 +1,4 @@
-"""What the agent beside a leader is to do, from values alone."""
+"""Duties of the agent beside a leader, from values alone."""
 
 from __future__ import annotations
 

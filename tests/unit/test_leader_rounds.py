@@ -94,7 +94,7 @@ class World:
     group: ScriptedGroup
     metastore: MemoryMetastore = field(default_factory=MemoryMetastore)
     revision: int = 1
-    """Of the limits."""
+    """Revision of the limits."""
 
     def __post_init__(self) -> None:
         mirrors = self.mirrors = Mirrors.over(self.metastore, Keyspace())
@@ -284,7 +284,7 @@ async def test_what_has_failed_is_told_and_tried_again_when_somebody_asks() -> N
 
 
 async def test_the_next_round_is_due_when_the_next_attempt_is() -> None:
-    """What fails again and again is not looked at ten times a second."""
+    """A change that fails again and again is not looked at ten times a second."""
     world = World(ScriptedGroup("a"))
     await world.write(stable="a", pending="ab")
     seen = world.seen("a", "ab")
@@ -336,8 +336,8 @@ async def test_a_new_term_repeats_nothing_that_it_has_not_read() -> None:
 
 @pytest.mark.row("M10", "M12")
 async def test_what_is_wanted_now_is_read_from_the_metastore() -> None:
-    """M10, M12: of the change that runs, also after this agent has asked for nothing itself; what nobody can
-    read is not known."""
+    """M10, M12: the intention of the change that runs, also after this agent has asked for nothing itself;
+    unknown while the metastore is silent."""
     world = World(ScriptedGroup("a"))
     await world.write(stable="a", pending="ab")
     await world.elected(world.seen("a", "ab"))

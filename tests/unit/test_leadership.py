@@ -1,4 +1,5 @@
-"""Who should lead a group: the preferred primary at rest, and an heir where the leader's node is gone."""
+"""Leadership of groups as it should be: the preferred primary at rest, and an heir where the leader's node is
+gone."""
 
 from __future__ import annotations
 

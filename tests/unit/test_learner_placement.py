@@ -1,4 +1,4 @@
-"""Who votes once a node is lost: learners that hold the data come before nodes that hold nothing."""
+"""Voters after the loss of a node: learners that hold the data come before nodes that hold nothing."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def _named(matrix: Matrix, names: tuple[str, ...]) -> list[tuple[str, ...]]:
 @pytest.mark.row("IEP-038", "IEP-043", "IEP-046", "IEP-047")
 @pytest.mark.parametrize(("nodes", "partitions", "replicas", "voters"), ROWS)
 def test_rendezvous_promotes_the_first_learner(nodes: int, partitions: int, replicas: int, voters: int) -> None:
-    """IEP-038, IEP-043, IEP-047: ranks move up, so nobody but the first learner gets a vote, and nobody loses
+    """IEP-038, IEP-043, IEP-047: ranks move up, so that only the first learner gets a vote, and no node loses
     one; IEP-046: where a learner is lost the voters are the same."""
     for old, new in without_the_first(nodes, partitions, replicas, voters, balanced=False):
         survivors = tuple(name for name in old if name != "n0")

@@ -128,7 +128,7 @@ async def test_a_member_and_a_mirror_of_one_node_are_both_told(world: World) -> 
 
 @pytest.mark.row("IEP-037")
 async def test_a_learner_is_never_the_primary(world: World) -> None:
-    """IEP-037: with every voter down a learner's copy is complete, and nobody leads."""
+    """IEP-037: with every voter down a learner's copy is complete, and the partition has no leader."""
     stable = await world.assignments(world.keyspace.partition(P0).stable)
     assert stable is not None
     ideal = ", ".join((*stable.peers, *stable.learners))

@@ -97,7 +97,7 @@ def test_a_node_has_the_level_of_the_build_that_wrote_its_entry() -> None:
 
 
 def test_an_older_build_that_keeps_the_fields_of_a_newer_one_has_not_got_its_level() -> None:
-    """It knows neither field, and writes both again under its own incarnation."""
+    """The older build knows neither field, and writes both again under its own incarnation."""
     document = json.loads(NodeRecord(Node("n1"), "first").at_level(LEVEL).encode())
     taken_over = json.dumps(document | {"incarnation": "second"}).encode()
     assert NodeRecord.decode(taken_over).build_level == 0

@@ -35,7 +35,7 @@ async def for_ever() -> None:
 
 
 async def leads(store: MemoryMetastore, in_force: Callable[[], int]) -> bool:
-    """Whether ``new`` leads within a minute beside a leader whose lease never ends."""
+    """Check that ``new`` leads within a minute beside a leader whose lease never ends."""
     leadership = ControllerLeadership(store, KEYSPACE, "new", 10, in_force=in_force)
     running = asyncio.ensure_future(leadership.run(for_ever))
     await asyncio.sleep(60)
@@ -106,7 +106,7 @@ def test_what_the_service_ends_with_is_what_its_process_ends_with() -> None:
     ],
 )
 def test_a_leader_below_the_level_is_replaced(in_force: int, leader: int | None, is_replaced: bool) -> None:
-    """Not one that is of the level, nor one that is not registered: it may be about to be."""
+    """A leader of the level stays, and so does one that is not registered: it may be about to be."""
 
     async def main() -> None:
         store = MemoryMetastore()

@@ -107,7 +107,7 @@ def test_the_certificate_of_the_api_is_no_machines(tmp_path: Path) -> None:
 
 
 def test_a_stolen_key_of_the_apis_authority_opens_no_other_place(tmp_path: Path) -> None:
-    """Who has it signs for another host, and nobody believes it."""
+    """A thief of the key can sign for another host, and no client takes the certificate."""
     authority = LocalAuthority.of_api(tmp_path)
     files = authority.renewed(NOW)
     signer = load_pem_private_key((authority.folder / "authority-key.pem").read_bytes(), None)

@@ -31,7 +31,7 @@ def change(level: LineLevel = LineLevel.DEBUG, for_ms: int = 3_600_000) -> LogLe
 
 
 class Levels:
-    """Of a process; each change wakes whoever waits for one."""
+    """Log levels of a process; each change wakes the tasks that wait for one."""
 
     def __init__(self) -> None:
         self._now: dict[str, LineLevel] = {}
@@ -79,7 +79,7 @@ async def test_every_process_follows_a_change_and_its_reset() -> None:
 
 
 async def test_a_change_ends_by_itself_though_its_key_stays() -> None:
-    """As where the lease outlives its time, because the metastore had another leader."""
+    """The key stays where the lease outlives the change, because the metastore had another leader."""
     store = MemoryMetastore()
     async with following(store) as levels:
         short = change(for_ms=1_500)

@@ -1,4 +1,4 @@
-"""What is in statements, as literals, is in no line of the log above debug."""
+"""Literals of statements are in no line of the log above debug."""
 
 from __future__ import annotations
 

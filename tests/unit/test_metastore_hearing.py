@@ -1,4 +1,4 @@
-"""From when to when nobody can tell whether what the mirror shows is so."""
+"""Beginning and end of the time for which it is unknown whether the mirror is up to date."""
 
 from __future__ import annotations
 

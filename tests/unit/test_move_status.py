@@ -64,7 +64,7 @@ def at_rest(*nodes: str) -> PartitionView:
 
 
 def growing() -> PartitionView:
-    """From n1 to n1 and n2, which copies as far as anybody has said; n1 has had no leader for a while."""
+    """Move from n1 to n1 and n2, which copies as far as is known; n1 has had no leader for a while."""
     leaderless = replace(member(), position=LogPosition(5, 6, True))
     found = configuration(ONE, Stage.CATCHING_UP)
     learner = ConfiguredMember("2", MemberRole.LEARNER, "http://x:1")
@@ -81,7 +81,7 @@ def led_by(view: PartitionView, node: str) -> PartitionView:
 
 
 def starting(view: PartitionView, node: str) -> PartitionView:
-    """What does not answer yet has no leader to tell of."""
+    """The same view while the node's member starts: as it does not answer yet, it has no leader to tell of."""
     held = replace(view.members[node], state=MemberState.STARTING)
     return replace(view, members={**view.members, node: held})
 

@@ -1,4 +1,4 @@
-"""Which members may run on a node, and until when, on a clock of the test's."""
+"""Members that may run on a node, and until when, on a clock of the test's."""
 
 from __future__ import annotations
 
@@ -122,7 +122,7 @@ async def test_members_end_at_the_deadline_and_start_once_the_node_is_heard() ->
 
 
 async def test_a_confirmation_that_comes_too_late_does_not_spare_members() -> None:
-    """Nobody has looked at the time meanwhile: the process was stopped, and so perhaps was the killer."""
+    """The time was not looked at meanwhile: the process was stopped, and so perhaps was the killer."""
     world = World()
     assert await world.start(1) == ""
     world.now_s = 120
@@ -133,7 +133,8 @@ async def test_a_confirmation_that_comes_too_late_does_not_spare_members() -> No
 
 
 async def test_after_the_fence_each_group_is_asked_for_again() -> None:
-    """It may have been founded anew: until the metastore has told, and where it tells so, nothing starts."""
+    """A group may have been founded anew: its member starts only once the metastore has answered that it was
+    not."""
     world = World()
     assert await world.start(1) == ""
     assert await world.start(2) == ""
@@ -275,7 +276,7 @@ class Watched(MemoryMetastore):
 async def test_a_longer_fence_is_used_after_it_was_published_and_a_shorter_one_before(
     tmp_path, reset_s: int, before_ms: int, after_ms: int
 ) -> None:
-    """Also where the answer is lost: then the shorter of the two is kept to."""
+    """Where the answer is lost the shorter of the two is kept to as well."""
     node = Published(tmp_path)
     node.store = store = Watched()
     start = NodeStart(Node("n1"), tmp_path, LEASE_S, "s")

@@ -35,7 +35,7 @@ async def api(tmp_path: Path) -> AsyncIterator[OperationsWorld]:
 
 
 async def moved(api: OperationsWorld) -> None:
-    """What the groups and controllers do when n3 leaves the data nodes."""
+    """Do what the groups and controllers do when n3 leaves the data nodes."""
     await api.run("ALTER ZONE orders SET (AUTO SCALE DOWN 0)")
     await api.end_moves()
     await api.world.settle()
@@ -52,7 +52,7 @@ def keys_of_n3(api: OperationsWorld) -> list[str]:
 
 
 async def test_a_dead_node_is_drained_once_no_partition_counts_on_it(api: OperationsWorld) -> None:
-    """It can delete no record of its members itself: `drain --wait` waits for what counts on them."""
+    """A dead node can delete no record of its members itself: `drain --wait` waits for what counts on them."""
     await api.http.put("/nodes/n3/drain", json=ASKED)
     await api.world.settle()
     assert ((await n3(api))["members"], (await n3(api))["drain"]["state"]) == (4, "DRAINING")
@@ -177,7 +177,7 @@ async def test_the_directory_of_a_removed_node_is_not_used_again(
 async def test_a_process_that_was_cut_off_meanwhile_does_not_register_again(
     store: MemoryMetastore, tmp_path: Path
 ) -> None:
-    """Also where it has seen what came after the removal before it knew that its lease is gone."""
+    """Nor does one that has seen what came after the removal before it knew that its lease is gone."""
     machine = Machine(store, tmp_path)
     registration = await machine.start()
     await machine.die()
@@ -202,7 +202,7 @@ async def test_a_removal_counts_in_its_epoch(store: MemoryMetastore, tmp_path: P
 
 
 async def test_a_removal_that_cannot_be_read_holds_the_node(store: MemoryMetastore, tmp_path: Path) -> None:
-    """It may be of this directory; every server names the key."""
+    """The removal may be of this directory; every server names the key."""
     machine = Machine(store, tmp_path)
     await machine.start()
     await machine.die()

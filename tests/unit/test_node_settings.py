@@ -1,4 +1,4 @@
-"""What a node may say of itself when it registers."""
+"""Settings that a node may give of itself when it registers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which attempts at a copy count, when one is told as failed, and when the next one may begin."""
+"""Attempts at a copy: which of them count, when one has failed, and when the next one may begin."""
 
 from __future__ import annotations
 

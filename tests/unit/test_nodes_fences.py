@@ -44,7 +44,7 @@ class Disk:
 def starts(
     metastore: MemoryMetastore, disk: Disk, directory: Path, *, without_metastore: bool = False
 ) -> MemberStarts:
-    """As a node makes it that starts on ``directory``."""
+    """Member starts of a node that begins on ``directory``."""
     strong, notes = StrongZones(directory, metastore, Keyspace()), ZoneNotes(directory)
     node = node_context(metastore, "b", disk)
     return MemberStarts(node, UnreadableLog(), strong, notes, without_metastore=without_metastore)
@@ -64,7 +64,7 @@ async def written(metastore: MemoryMetastore) -> None:
 
 @pytest.mark.row("IEP-051")
 async def test_members_of_a_group_that_was_given_up_do_not_start(tmp_path: Path) -> None:
-    """IEP-051: two of them together would be a majority of a group that nobody counts on any more."""
+    """IEP-051: two of them together would be a majority of a group that nothing counts on any more."""
     metastore, disk = MemoryMetastore(), Disk()
     await written(metastore)
     await starts(metastore, disk, tmp_path).restart_members()
@@ -101,8 +101,8 @@ async def has_heard_of_zones(metastore: MemoryMetastore, directory: Path) -> Non
 
 @pytest.mark.parametrize("without_metastore", [False, True])
 async def test_who_starts_while_the_metastore_is_silent(tmp_path: Path, *, without_metastore: bool) -> None:
-    """Nobody can tell whether a group was founded anew meanwhile. An operator may vouch for zones that are
-    never founded anew by themselves, as far as the node knows them."""
+    """A group may have been founded anew meanwhile. An operator may vouch for zones that are never founded anew
+    by themselves, as far as the node knows them."""
     metastore = MemoryMetastore()
     await written(metastore)
     await has_heard_of_zones(metastore, tmp_path)

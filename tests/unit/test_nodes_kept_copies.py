@@ -1,4 +1,4 @@
-"""A copy is kept only on keys that nobody has written since, and destroyed before its key goes."""
+"""A copy is kept only on keys that were not written since, and destroyed before its key goes."""
 
 from __future__ import annotations
 

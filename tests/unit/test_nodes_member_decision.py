@@ -1,4 +1,4 @@
-"""What a node does with its own member, told from the keys and the member's life alone."""
+"""Decisions of a node on its own member, from the keys and the member's life alone."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a node does with its own mirror, told from the keys and the mirror's life alone; and who may read it."""
+"""Decisions of a node on its own mirror, from the keys and the mirror's life alone; and who may read it."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def test_readers_are_sent_to_mirrors_that_run_and_stay() -> None:
 
 
 def test_a_mirror_of_an_earlier_life_is_not_read() -> None:
-    """What it has beyond the founding is of no group that is. Its node is told how far both lives agree."""
+    """Revisions beyond the founding are of no group that exists. Its node learns how far both lives agree."""
     seen = mirrored(view("b+a", started="b", founded="b", listed="b", generation=9), "a")
     assert learner_urls(seen) == ()
     assert seen.group is not None
@@ -103,7 +103,7 @@ def test_a_mirror_of_an_earlier_life_is_not_read() -> None:
 
 
 def test_what_a_silent_mirror_has_is_told_exactly() -> None:
-    """While it follows, the number would change with each put."""
+    """The number of a mirror that follows would change with each put, and is left out."""
     held = replace(HELD, complete_revision=1_017, generation=5)
     assert mirror_record(held).complete_revision == 0
     told = mirror_record(replace(held, is_silent=True))

@@ -1,4 +1,4 @@
-"""When a mirror is destroyed: what the metastore says at that moment decides, not what was seen."""
+"""Destruction of a mirror: what the metastore says at that moment decides, not what was seen."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ VOTER = MemberRecord(MemberState.RUNNING, "http://n1:1", "http://n1:2", started=
 
 
 class Interrupted(MemoryMetastore):
-    """Somebody names the learner again between the reading of the keys and what follows from it."""
+    """Metastore in which the learner is named again between the reading of the keys and its consequence."""
 
     armed = False
 
@@ -71,7 +71,7 @@ class Learner:
         await self.store.commit(Txn((), (Put(key, value),)))
 
     async def view(self) -> NodePartitionView:
-        """Of everything that was written."""
+        """View of the partition once the mirrors hold everything that was written."""
         async with asyncio.timeout(60):
             for mirror in (self.mirrors.partitions, self.mirrors.members):
                 while list(mirror.below(mirror.prefix)) != list(self.store.range_now(mirror.prefix).items):

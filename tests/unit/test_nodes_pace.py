@@ -1,4 +1,4 @@
-"""How soon a partition is looked at again: soon after something happened, then less and less often."""
+"""Pace of looks at a partition: soon after something happened, then less and less often."""
 
 from __future__ import annotations
 

@@ -123,7 +123,7 @@ async def test_the_lock_stays_until_stable_is_switched() -> None:
 
 
 async def test_a_change_that_runs_keeps_its_own_lock() -> None:
-    """Only what a leader of an earlier term has left behind goes beside it."""
+    """Beside a change that runs, only a lock that a leader of an earlier term has left behind is cleared."""
     moving = Moving(Strategy.UPDATE)
     token = await moving.begin()
     await moving.may_touch_voters(token)

@@ -1,4 +1,4 @@
-"""What tests share is in ``tests.fixtures`` and in the packages of rigs, never in a test."""
+"""Code that tests share is in ``tests.fixtures`` and in the packages of rigs, never in a test."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def imported_modules(tree: ast.AST) -> Iterator[str]:
 
 
 def is_test_module(module: str) -> bool:
-    """Also a ``conftest``: pytest alone imports those."""
+    """Check that a module is one of tests, or a ``conftest``: pytest alone imports those."""
     path = TESTS.parent.joinpath(*module.split(".")).with_suffix(".py")
     return path.is_file() and (path.stem == "conftest" or path.stem.startswith(("test_", "bench_")))
 

@@ -42,7 +42,7 @@ SUBJECTS = {
     "zone",
     "zones",
 }
-"""What several layers have a module of: what decides, what acts, its route, its command, its page."""
+"""Names that several layers have a module of: what decides, what acts, its route, its command, its page."""
 
 
 def classes() -> dict[str, list[str]]:

@@ -1,4 +1,4 @@
-"""What the OpenAPI document says of all operations, and what has no place in it."""
+"""Answers that the OpenAPI document gives for all operations, and what has no place in it."""
 
 from __future__ import annotations
 

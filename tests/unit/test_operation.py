@@ -126,7 +126,7 @@ def test_the_record_comes_back_as_it_was() -> None:
 
 @pytest.mark.parametrize("event", [1, 1834, (1 << 48) + 77])
 def test_the_id_is_made_of_zone_and_event(event: int) -> None:
-    """The same whoever writes it, in every epoch."""
+    """Every writer makes the same id, in every epoch."""
     assert parse_operation_id(operation_id(ZoneId(3), event)) == (ZoneId(3), event)
 
 

@@ -1,4 +1,4 @@
-"""Which operation each kind of change begins, who asked for it, and how it ends."""
+"""Operations by kind of change: which one begins, who asked for it, and how it ends."""
 
 from __future__ import annotations
 
@@ -117,7 +117,7 @@ async def test_nodes_that_come_and_go_are_told_as_nodes(api: OperationsWorld) ->
 
 
 class TimedOperations(TimerWorld):
-    """With statements that somebody asked for."""
+    """Timer world with statements that a user has asked for."""
 
     async def ask(self, statement: str, **changed: object) -> None:
         before = self.intents[ZONE.zone_id]
@@ -154,7 +154,7 @@ async def test_a_shorter_timer_is_what_asks_for_its_moves() -> None:
 
 @pytest.mark.parametrize("changed", [{"name": "Y"}, {"auto_scale_up": 90}, {"nodes_filter": "$[?(@.x != 1)]"}])
 async def test_a_statement_is_not_to_blame_for_nodes_that_come_later(changed: dict[str, object]) -> None:
-    """It moved nothing when it was taken up; the node that joins afterwards does."""
+    """The statement moved nothing when it was taken up; the node that joins afterwards does."""
     world = await timed()
     await world.ask("ALTER ZONE z SET DEFAULT", auto_scale_up=0)
     await world.ask("ALTER ZONE z", **changed)

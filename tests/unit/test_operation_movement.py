@@ -1,4 +1,4 @@
-"""When an operation moved last, and when it counts as stuck."""
+"""Last move of an operation, and the time at which it counts as stuck."""
 
 from __future__ import annotations
 

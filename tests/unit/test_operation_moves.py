@@ -1,4 +1,4 @@
-"""What an operation moves is told from where partitions are, also where an earlier one had not ended."""
+"""Moves of an operation, from where partitions are, also where an earlier one had not ended."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ async def drain(api: OperationsWorld, name: str) -> dict:
 
 
 async def test_a_drain_takes_over_what_had_not_moved_yet(api: OperationsWorld) -> None:
-    """Of a node that the target before did not use any more, while its copy is still there."""
+    """The target before did not use the drained node any more, while its copy is still there."""
     await api.run("CREATE ZONE orders (PARTITIONS 1, REPLICAS 3)")
     await api.end_moves()
     (stable,) = await stable_of(api)

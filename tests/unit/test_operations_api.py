@@ -129,7 +129,7 @@ async def test_what_there_is_not(api: OperationsWorld) -> None:
 
 @pytest.mark.row("VOL-020")
 async def test_waiting_ends_with_the_operation(api: OperationsWorld) -> None:
-    """VOL-020: whoever waits is told as soon as it is over, and not before."""
+    """VOL-020: a request that waits is answered as soon as it is over, and not before."""
     name = (await alter(api))["operation_id"]
     early = await api.get(f"/operations/{name}", wait_timeout=0.05)
     assert early["over"] is False

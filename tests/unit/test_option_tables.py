@@ -39,7 +39,7 @@ def changed_value(option: LimitOption) -> Any:
 
 
 def written(value: Any) -> Any:
-    """As the API has it."""
+    """Value of an option as the API has it: windows as texts."""
     return [str(window) for window in value] if isinstance(value, tuple) else value
 
 
@@ -57,7 +57,7 @@ def test_each_limit_is_in_the_api(option: LimitOption) -> None:
 def test_each_limit_is_in_the_help(
     option: LimitOption, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """With its bounds and its default."""
+    """The help gives each limit's flag, its bounds and its default."""
     monkeypatch.setenv("TERMINAL_WIDTH", "400")
     assert main(["rebalance", "limits", "--help"]) == 0
     words = capsys.readouterr().out.split()

@@ -1,4 +1,4 @@
-"""What the coordinator concludes from reported copies. Nodes are letters; ``a:O5`` owns with counter 5."""
+"""Conclusions of the coordinator from reported copies. Nodes are letters; ``a:O5`` owns with counter 5."""
 
 from __future__ import annotations
 
@@ -136,7 +136,7 @@ def test_an_outdated_owner_is_filled_again() -> None:
 )
 def test_who_replays_history(earliest: dict[str, int], supplier: str | None) -> None:
     """PME-056: the copy has 90: an owner whose log begins at 90 or before, the one that reaches back furthest;
-    PME-103: named in the message with the counter to begin from. PME-091: nobody: reload."""
+    PME-103: named in the message with the counter to begin from. PME-091: without such an owner: reload."""
     history = {node: {(ZONE, 0): at(counter)} for node, counter in earliest.items()}
     found = supplier_for(ZONE, 0, reports("a:O100 b:M90 c:O100 d:M50"), at(90), history)
     assert found == (Supplier(supplier, at(90)) if supplier else None)
@@ -185,7 +185,7 @@ def test_lost_partitions(seen: str, ideal: str, rules: ZoneRules, expected: str,
 @pytest.mark.row("PME-094")
 def test_a_loss_without_any_copy_is_remembered() -> None:
     """PME-094: no node of the ideal list lives: there is no copy to be marked, and it is lost all the same,
-    until somebody resets it."""
+    until it is reset."""
     assert analysed("", "", LEFT).lost == {0}
     assert analysed("a:O5", "a", ZoneRules(assigns_states=True, lost=frozenset((0,)))).lost == {0}
     reset = analysed("a:O5", "a", ZoneRules(reset=True, lost=frozenset((0,))))
@@ -255,7 +255,7 @@ RULES = st.builds(
 @pytest.mark.row("PME-090", "PME-094")
 @given(SEEN, st.permutations("abc").flatmap(lambda names: st.integers(0, 3).map(lambda n: names[:n])), RULES)
 def test_what_holds_of_every_decision(seen: dict[str, CopyReport], ideal: list[str], rules: ZoneRules) -> None:
-    """PME-090, PME-094: lost only if nobody owns it, and then no copy is owned; where states are assigned all
+    """PME-090, PME-094: lost only if no node owns it, and then no copy is owned; where states are assigned all
     owners have the highest counter of the owners before; a copy that owned and does not any more is outdated or
     lost."""
     states, is_lost = decide_states(seen, ideal, rules, 0 in rules.lost)

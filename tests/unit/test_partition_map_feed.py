@@ -252,8 +252,8 @@ def status(index: int, leads: bool = False, term: int = 3) -> MemberStatus:
 
 
 async def test_a_node_writes_what_changed(world: World) -> None:
-    """PME-117, PME-120: not more than once a period, however much changed within it; what nobody routes by is
-    written later, and nothing when nothing changed."""
+    """PME-117, PME-120: not more than once a period, however much changed within it; what routing does not need
+    is written later, and nothing when nothing changed."""
     await world.serve(1, 3)
     mirrors = Mirrors.over(world.metastore, world.keyspace)
     watching = asyncio.create_task(mirrors.run())

@@ -86,7 +86,7 @@ def test_what_is_short_is_degraded() -> None:
 
 
 def test_before_a_group_exists() -> None:
-    """S213: what nobody has reported is UNAVAILABLE."""
+    """S213: a partition of which nothing was reported is UNAVAILABLE."""
     seen = view("abc", states=dict.fromkeys("abc", MemberState.READY), committed="")
     assert global_state(seen, frozenset("abc")) is GlobalState.UNAVAILABLE
     nothing = PartitionView(None, None, None, None, False)

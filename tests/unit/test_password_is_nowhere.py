@@ -54,7 +54,8 @@ async def all_pages(api: OperationsWorld, first: Response) -> list[str]:
 
 
 async def send_by_rest(api: OperationsWorld, sql: str) -> list[str]:
-    """As scripts are sent: at once, logged, logged with a key, guarded, planned."""
+    """Send a script by REST in each way (at once, logged, logged with a key, guarded, planned); return what
+    came back."""
     bodies = [
         {"sql": sql},
         {"sql": sql, "wait_timeout": 30},
@@ -71,7 +72,8 @@ async def send_by_rest(api: OperationsWorld, sql: str) -> list[str]:
 
 
 async def send_by_driver(api: OperationsWorld, sql: str) -> list[str]:
-    """As drivers send it: as it is, prepared, and prepared with the password as a parameter."""
+    """Send it in each way of drivers (as it is, prepared, prepared with the password as a parameter); return
+    the pages."""
     texts: list[str] = []
     quoted = sql.replace("'", "''")
     ways: list[tuple[str, dict[str, str]]] = [(sql, {}), (f"EXECUTE IMMEDIATE '{quoted}'", {})]

@@ -24,7 +24,7 @@ def test_local_kernel(case: GoldenCase, kernel: str) -> None:
 
 
 def test_the_steps_of_the_job_with_all_cases_in_one_batch() -> None:
-    """What the driver and its executors do, without them."""
+    """The driver and its executors take these steps; here they are taken without them."""
     requests = [case.request for case in CASES]
     ranges = split(batches.encode(requests), parallelism=4)
     cells = pa.Table.from_batches(list(place_batches(iter(ranges.to_batches()))))

@@ -58,7 +58,7 @@ async def timed(engine: SparkPlacementEngine) -> tuple[Engine, float]:
 
 
 async def test_a_cluster_that_runs_no_task_is_given_up_after_the_wait(started: Starter) -> None:
-    """Once is enough: the next placement does not wait for the same thing again."""
+    """The wait comes once: the next placement does not wait for the same thing again."""
     wait_s = 3.0
     engine = await started("stalled", wait_s=wait_s)
     by, took_s = await timed(engine)
@@ -154,7 +154,7 @@ async def test_closing_at_any_moment_leaves_no_driver(started: Starter, tmp_path
 
 
 async def test_what_the_supervisor_does_not_understand_does_not_end_it(tmp_path: Path) -> None:
-    """It fails, is reported, and starts the next driver: Spark does not stay away for good."""
+    """The supervisor fails, is reported, and starts the next driver: Spark does not stay away for good."""
     background = Background()
     config = DriverConfig("babbles", tmp_path, module="tests.data.placement_fake_driver")
     engine = SparkPlacementEngine(config, 5.0, background)

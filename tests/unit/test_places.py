@@ -1,4 +1,4 @@
-"""Where tests run, which of their cases are in every run, and what the workers of a run share."""
+"""Places where tests run, cases that are in every run, and what the workers of a run share."""
 
 from __future__ import annotations
 
@@ -69,7 +69,8 @@ def requested(path: Path) -> set[str]:
 
 
 def test_files_that_share_an_installation_are_in_a_group_of_their_own() -> None:
-    """What is started for one of them serves all: nobody else is in the group, and in it there is one kind."""
+    """The installation that is started for one of them serves all: no other file is in the group, and in it
+    there is one kind."""
     installations = {
         path.relative_to(TESTS).as_posix(): SHARED_INSTALLATIONS & requested(path)
         for path in TESTS.glob("e2e/test_*.py")
@@ -84,7 +85,7 @@ def test_files_that_share_an_installation_are_in_a_group_of_their_own() -> None:
 
 
 class Worker:
-    """As the scheduler knows one: what it was given to run, by numbers of the collection."""
+    """Worker as the scheduler knows one. ``given``: what it was given to run, by numbers of the collection."""
 
     def __init__(self, name: str) -> None:
         self.gateway = SimpleNamespace(id=name)
@@ -129,7 +130,7 @@ def own() -> Iterator[str]:
 
 
 def test_workers_share_what_one_of_them_started(tmp_path: Path) -> None:
-    """Who comes later is told the address; when the owner was killed, who comes next starts another one."""
+    """A worker that comes later gets the address; when the owner was killed, the next one starts another."""
     command = [sys.executable, "-c", WORKER, str(tmp_path)]
     with subprocess.Popen(command, cwd=ROOT, stdin=-1, stdout=-1, text=True) as other:
         assert other.stdout is not None

@@ -21,7 +21,7 @@ NONE = {
     "metrics_host": "with TLS `ZONEKEEPER_NODE_HOST`, else 127.0.0.1",
     "spark_driver_ports": "two free ones",
 }
-"""What no value means."""
+"""Words that the page has for a setting without a value."""
 
 
 class Row(NamedTuple):
@@ -41,7 +41,7 @@ ROWS = [
 
 
 def names(cell: str) -> list[str]:
-    """What a cell names as code."""
+    """Names that a cell gives as code."""
     return re.findall(r"`([\w.-]+)`", cell)
 
 

@@ -1,4 +1,4 @@
-"""Where the previous release comes from."""
+"""Origin of the previous release."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the project promises about itself: layers, lock, scripts."""
+"""Promises of the project about itself: layers, lock, scripts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What clients are told when the engine of queries refuses one: this service's words, never the engine's."""
+"""Refusals by the engine of queries, as clients read them: in this service's words, never the engine's."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a server says of itself over its real parts."""
+"""Readiness of a server, over its real parts."""
 
 from __future__ import annotations
 
@@ -77,8 +77,8 @@ async def test_partitions_that_take_no_writes_and_nodes_that_are_gone_are_told(t
 
 
 async def test_a_zone_that_shrinks_below_its_quorum_says_so_until_it_is_altered(tmp_path: Path) -> None:
-    """An attribute of a node is another one, so it matches no more: nobody was asked. In SQL, in states and in
-    readiness there is one cause."""
+    """A node has another attribute, so that it matches no more, and no statement was checked for that. In SQL,
+    in states and in readiness there is one cause."""
     async with reporting(tmp_path) as server:
         world = server.world
         zone = "REPLICAS 3, QUORUM SIZE 2, NODES FILTER '$[?(@.region == \"EU\")]'"
@@ -148,7 +148,7 @@ async def test_partitions_that_take_no_writes_say_since_when_and_what_to_do(tmp_
 
 
 async def test_states_are_unknown_while_the_metastore_is_silent(tmp_path: Path) -> None:
-    """What the mirror held last says nothing of who serves now."""
+    """The last state of the mirror says nothing of who serves now."""
     async with reporting(tmp_path) as server:
         world = server.world
         await world.run("CREATE ZONE orders (PARTITIONS 1, REPLICAS 3)")

@@ -1,4 +1,4 @@
-"""What counts as degraded, as alerts judge it."""
+"""Causes that count as degraded, as alerts judge them."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def test_one_part_one_cause(change: dict[str, Any], part: InstallationPart, caus
 
 @pytest.mark.parametrize("name", FAULTS)
 def test_what_an_alert_is_about_is_told_at_once_and_while_it_fires(name: str) -> None:
-    """So nothing is ready beside an alert, be it pending or firing."""
+    """A server is not ready beside a firing alert, nor beside a pending one that is not ordinary."""
     change, findings = FAULTS[name]
     row = BY_NAME[name]
     told = {cause.labels: cause for cause in judge(replace(WELL, **change))}
@@ -119,7 +119,7 @@ def test_what_an_alert_is_about_is_told_at_once_and_while_it_fires(name: str) ->
 )
 @pytest.mark.parametrize("alerts", [(), (LOST,)], ids=["before", "firing"])
 def test_a_lost_partition_is_told_once(lost: int, causes: list[str], alerts: tuple[Alert, ...]) -> None:
-    """With the alert that fires for it, which counts it among those without a majority."""
+    """The cause names the alert that fires for it, which counts it among those without a majority."""
     facts = replace(WELL, without_majority={"ORDERS": 2}, unserved={"ORDERS": 2}, lost={"ORDERS": lost})
     told = [cause.body for cause in judge(facts, alerts)]
     assert [body["cause"] for body in told] == causes
@@ -155,6 +155,6 @@ def test_what_is_over_or_pending_no_more_is_not_told() -> None:
 
 
 def test_a_silent_metastore_is_one_cause_beside_what_fires() -> None:
-    """Who leads and who lives cannot be seen then."""
+    """The mirror cannot show then who leads and who lives."""
     assert [each.part for each in judge(SILENT)] == [InstallationPart.METASTORE]
     assert [each.cause for each in judge(SILENT, [LOST])] == [Cause.NO_MAJORITY, Cause.METASTORE_UNAVAILABLE]

@@ -1,4 +1,4 @@
-"""Why something was changed: given in any way, it stands in its own column wherever the change does."""
+"""Reasons of changes: given in any way, each stands in its own column wherever the change does."""
 
 from __future__ import annotations
 

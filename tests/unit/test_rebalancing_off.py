@@ -1,4 +1,4 @@
-"""With rebalancing turned off nothing that moves data can be asked for; what was asked for goes on."""
+"""Nothing that moves data can be asked for with rebalancing turned off; what was asked for goes on."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Which fields each stored record has: one that gains a field is written otherwise than before, so whoever adds
-one says here from which release level on."""
+"""Fields of each stored record. One that gains a field is written otherwise than before, so the change that
+adds it says here from which release level on."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def _classes(above: type[Record]) -> Iterator[type[Record]]:
 
 
 def written() -> dict[str, str]:
-    """By record: its fields in the order of their names."""
+    """Fields of each record in the order of their names, by the record's name."""
     for package in PACKAGES:
         for module in walk_packages(package.__path__, f"{package.__name__}."):
             import_module(module.name)
@@ -40,8 +40,8 @@ def written() -> dict[str, str]:
 
 
 def test_a_record_that_gains_or_loses_a_field_says_from_which_level_on() -> None:
-    """Of a record whose row is changed, ``level`` is the first at which the new field may be written: a build
-    of the level before passes over what it does not know, and must lose nothing by that."""
+    """The ``level`` of a row that is changed is the first at which the new field may be written: a build of the
+    level before passes over what it does not know, and must lose nothing by that."""
     rows = [line.split("\t") for line in FILE.read_text().splitlines()]
     assert rows[0] == ["record", "level", "fields"]
     assert {record: fields for record, _, fields in rows[1:]} == written()

@@ -177,7 +177,7 @@ def test_a_partition_without_a_copy_begins_empty_when_that_is_meant() -> None:
 
 
 def test_another_member_of_the_same_node_is_no_copy() -> None:
-    """Its peer URL is not the one that the group lists: what it has is of an earlier group."""
+    """The member's peer URL is not the one that the group lists: what it has is of an earlier group."""
     seen = view("abc")
     stranger = replace(seen.members["a"], peer_url="elsewhere")
     seen = replace(seen, members={**seen.members, "a": stranger})
@@ -192,7 +192,7 @@ NAMES = "abcdefg"
 @settings(deadline=None)
 @given(st.data())
 def test_a_reset_keeps_what_is_decided_and_uses_the_living(data: st.DataObject) -> None:
-    """IEP-059: never while a majority lives; the survivor lives and is behind nobody who does."""
+    """IEP-059: never while a majority lives; the survivor lives and is behind no voter that does."""
     voters = data.draw(st.sets(st.sampled_from(NAMES), min_size=1, max_size=5))
     committed = {node: data.draw(st.integers(1, 3)) for node in sorted(voters)}
     alive = data.draw(st.sets(st.sampled_from(NAMES)))

@@ -31,7 +31,7 @@ class Failing:
         return SimpleNamespace(zone_with_id=lambda _: ZONE)
 
     def refuse_store(self, *_: object) -> None:
-        """It is a zone of groups."""
+        """Accept the zone, as it is one of groups."""
 
     async def restart(self, *_: object, **__: object) -> Any:
         raise self._error

@@ -171,8 +171,8 @@ def test_the_copy_with_the_highest_revision_goes_on(copies: dict[str, Copy], sur
 
 
 def test_a_voter_of_an_older_build_is_compared_by_its_log() -> None:
-    """It tells no revision: voters are compared by what they know to be decided, and others are used by name
-    only."""
+    """An older build tells no revision: voters are compared by what they know to be decided, and others are
+    used by name only."""
     seen = view({"b": voter(0, 9), "c": voter(33, 8), "d": learner(50)}, lost="aef")
     plan = planned(seen, "bcd")
     assert plan.survivor == "b"
@@ -243,7 +243,7 @@ def test_a_node_with_a_member_and_a_mirror(member: MemberRecord, kind: Candidate
 
 
 def test_a_copy_is_named_that_is_not_the_best() -> None:
-    """What it misses is counted."""
+    """The plan counts what the named copy misses."""
     seen = view({"c": voter(40, undecided=2), "d": learner(44)}, lost="ab")
     plan = planned(seen, "cd", ResetTerms(source="c"))
     assert plan.survivor == "c"
@@ -263,7 +263,7 @@ def test_a_copy_is_named_that_is_not_the_best() -> None:
 @pytest.mark.row("R6")
 def test_silent_copies_are_waited_for_and_named() -> None:
     """R6: a learner that runs and has not told is waited for like a voter; then the best of the others is
-    taken, and the plan says who was silent. Naming a copy waits for nobody."""
+    taken, and the plan says who was silent. With a copy that is named nothing is waited for."""
     seen = view({"c": SILENT_VOTER, "d": learner(0), "e": learner(42)}, lost="ab")
     waits = refusal(seen, "cde")
     assert waits.kind is ErrorKind.RECOVERY_STATE_ILLEGAL
@@ -394,7 +394,7 @@ def test_no_usable_copy_is_ahead_of_the_one_that_is_chosen(
     automatic: bool,
 ) -> None:
     """R2, R5: a reset never goes on with less than another usable copy has, and never begins empty while a
-    whole copy lives that nobody has named; what is chosen lives and is whole."""
+    whole copy lives that was not named; what is chosen lives and is whole."""
     seen = view(copies, lost="xyz", generation=generation)
     terms = ResetTerms(empty=empty, discarded=frozenset(discarded) if empty else frozenset())
     living = frozenset(alive)
@@ -433,7 +433,7 @@ def _revision_of(candidate: ResetCandidate) -> int:
 
 
 def _log_of(candidate: ResetCandidate) -> int:
-    """Where a voter tells no revision only voters are usable."""
+    """Decided length of a voter's log. Where a voter tells no revision only voters are usable."""
     assert candidate.kind is CandidateKind.VOTER
     assert candidate.position is not None
     return candidate.position.committed

@@ -42,7 +42,7 @@ async def judged(
 
 
 async def test_what_is_assigned_to_others_may_go(tmp_path: Path) -> None:
-    """So that what is kept below is kept for its garbage."""
+    """This shows that the cases below keep a copy for its garbage alone."""
     found = await judged(tmp_path)
     assert (found.verdict, found.keeps, found.event) == (RemovalVerdict.MAY_GO, False, 7)
     wanted = await judged(tmp_path, {KEYS.pending: Assignments(("n1", "n2")).encode()})

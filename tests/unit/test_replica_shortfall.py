@@ -1,4 +1,4 @@
-"""Which replicas of a partition are missing, and which have failed."""
+"""Replicas of a partition that are missing, and those that have failed."""
 
 from __future__ import annotations
 
@@ -78,13 +78,13 @@ def test_what_is_missing_and_what_is_broken(view: PartitionView, detail: str, br
 def test_fewer_nodes_than_the_explicit_quorum(
     asked: Assignments, stable: Assignments, quorum: int, cause: str
 ) -> None:
-    """They have left, or match no more: the placement asks for no more than there are."""
+    """Nodes have left, or match no more: the placement asks for no more than there are."""
     short = shortfall_of(replace(WHOLE, target=asked, stable=stable, quorum=quorum, recovered=True), ALIVE)
     assert short.cause == cause
     assert short.is_short is bool(cause)
 
 
 def test_a_replica_of_a_node_that_is_gone_is_not_broken() -> None:
-    """Its node is down; nobody knows of the replica."""
+    """The node is down, and the state of its replica is unknown."""
     view = replace(WHOLE, members={**WHOLE.members, "n2": FAILED})
     assert shortfall_of(view, ALIVE - {"n2"}).broken == ()

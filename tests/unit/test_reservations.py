@@ -1,4 +1,4 @@
-"""What is known of members from their reservations alone."""
+"""Members as their reservations alone show them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is shown of automatic resets that have to wait (H1, H2)."""
+"""Automatic resets that have to wait, as they are shown (H1, H2)."""
 
 from __future__ import annotations
 
@@ -52,7 +52,8 @@ async def causes(world: World) -> list[str]:
 
 
 async def test_when_a_partition_is_reset_is_shown(world: World) -> None:
-    """With its cause, for zones that help themselves, by the limits and by the fences of who is lost."""
+    """The time stands beside the cause, for zones that help themselves, by the limits and by the fences of lost
+    nodes."""
     assert await causes(world) == [LOST, f"{LOST}; automatic reset from {utc(LEFT_MS + 10_000)} on"]
     await world.put(world.keyspace.limits, Limits(ha_reset_s=60).encode())
     assert await causes(world) == [LOST, f"{LOST}; automatic reset from {utc(LEFT_MS + 60_000)} on"]
@@ -62,7 +63,7 @@ async def test_when_a_partition_is_reset_is_shown(world: World) -> None:
 
 @pytest.mark.parametrize("fence", [b"", FenceRecord("earlier", 6_000).encode(), b"?"])
 async def test_who_cannot_be_taken_for_silent_is_named(world: World, fence: bytes) -> None:
-    """With the way out."""
+    """The cause gives the way out as well."""
     name = world.keyspace.fence("n3")
     await world.metastore.commit(Txn((), (Delete(name),)))
     if fence:

@@ -1,4 +1,4 @@
-"""What a process has measured is what a scrape says, in a form that Prometheus's own checker accepts."""
+"""Scrapes say what a process has measured, in a form that Prometheus's own checker accepts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a node counts of its members and of the moves that it leads."""
+"""Counts that a node keeps of its members and of the moves that it leads."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ RUNNING = MemberStatus(
 
 
 def lines(fsyncs: float, seconds: float) -> bytes:
-    """Of a member, among others of its own."""
+    """Metrics of a member: its fsyncs and their seconds, among others of its own."""
     return (
         b"# TYPE etcd_disk_wal_fsync_duration_seconds histogram\n"
         b'etcd_disk_wal_fsync_duration_seconds_bucket{le="0.001"} 9\n'

@@ -34,7 +34,7 @@ ZONE = "CREATE ZONE {} WITH REPLICAS=3, PARTITIONS={}, STORAGE_PROFILES='default
 
 @asynccontextmanager
 async def counted(world: World) -> AsyncIterator[Exposition]:
-    """Whoever is asked for it counts first."""
+    """Exposition of a server that counts its partitions before it answers."""
     exposition = Exposition((ProcessRole.SERVER,))
     ring = RingReader(world.mirror, world.keyspace)
     count = PartitionCount(world.mirror, world.keyspace, ring)
@@ -165,7 +165,8 @@ async def test_a_record_that_cannot_be_read_is_counted_and_the_others_are(world:
 
 
 async def test_a_zone_whose_intent_cannot_be_read_is_counted_by_its_target(world: World) -> None:
-    """Under its id, by a server that has just started; under its name by one that has read it before."""
+    """A server that has just started counts it under its id; one that has read the intent before, under its
+    name."""
     zone_id = await placed_zone(world, "a", 3)
     key = world.keyspace.intent(zone_id)
     intent = world.mirror.value(key)

@@ -1,4 +1,4 @@
-"""What a server counts: requests, statements, members of the metastore."""
+"""Counts of a server: requests, statements, members of the metastore."""
 
 from __future__ import annotations
 

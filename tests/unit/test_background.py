@@ -139,7 +139,7 @@ def test_a_defect_is_counted_and_logged_as_an_error() -> None:
 
 
 def test_what_waits_for_somebody_is_told_until_it_goes_on() -> None:
-    """It is no task that ended, and nothing starts it again."""
+    """A task that waits is no task that ended, and nothing starts it again."""
     background = Background()
 
     async def main() -> None:

@@ -231,7 +231,7 @@ def test_no_password_has_a_default_or_is_in_an_environment() -> None:
 
 
 def test_secrets_are_made_once_for_the_owner(tmp_path: Path) -> None:
-    """Only the owner can enter their folder; in it containers read them under users of their own."""
+    """The owner alone can enter their folder; in it containers read them under users of their own."""
     (tmp_path / "scripts").mkdir()
     script = tmp_path / "scripts" / "secrets.sh"
     shutil.copy(ROOT / "scripts" / "secrets.sh", script)

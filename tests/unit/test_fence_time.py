@@ -58,7 +58,7 @@ def test_a_shorter_fence_ends_earlier() -> None:
     st.integers(5, 9),
 )
 def test_no_evidence_moves_a_deadline_that_has_passed(steps: list[tuple[bool, int, int]], fence_s: int) -> None:
-    """Only a confirmation lets members start again, whatever came before it."""
+    """A confirmation alone lets members start again, whatever came before it."""
     time = FenceTime(LEASE, fence_s * SECOND)
     for is_confirmed, quarter, took in steps:
         sent_ns = quarter * SECOND // 4

@@ -276,7 +276,7 @@ class Watched(MemoryMetastore):
 async def test_a_longer_fence_is_used_after_it_was_published_and_a_shorter_one_before(
     tmp_path, reset_s: int, before_ms: int, after_ms: int
 ) -> None:
-    """Where the answer is lost the shorter of the two is kept to as well."""
+    """The shorter of the two is kept to where the answer is lost as well."""
     node = Published(tmp_path)
     node.store = store = Watched()
     start = NodeStart(Node("n1"), tmp_path, LEASE_S, "s")

@@ -1,4 +1,4 @@
-"""Nothing that moves data can be asked for with rebalancing turned off; what was asked for goes on."""
+"""Requests that move data are refused with rebalancing turned off; what was asked for goes on."""
 
 from __future__ import annotations
 

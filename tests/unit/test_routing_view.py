@@ -75,7 +75,7 @@ def test_the_tag_changes_with_the_map_and_the_version_with_the_metastore() -> No
 
 
 def test_a_map_that_is_made_anew_takes_no_other_ones_place() -> None:
-    """As many zones as maps are kept: a change in one has no other made anew."""
+    """A change in one of as many zones as maps are kept has no other map made anew."""
     zones = [replace(ZONE, zone_id=ZoneId(number)) for number in range(BODIES_MAX)]
     bases, made = dict.fromkeys((zone.zone_id for zone in zones), 0), list[ZoneId]()
 

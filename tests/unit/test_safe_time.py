@@ -23,7 +23,7 @@ beats = st.builds(Beat, small, small)
 @settings(deadline=None)
 @given(st.lists(small, max_size=8))
 def test_safe_time_never_goes_back(clocks: list[int]) -> None:
-    """Whatever the clocks of the leaders that follow one another show."""
+    """Safe time keeps its order whatever the clocks of the leaders that follow one another show."""
     last, times = Beat(), []
     for revision, clock_ms in enumerate(clocks, start=1):
         last = Beat(next_time_ms(clock_ms, last), revision)

@@ -1,4 +1,4 @@
-"""Scrapers with the token are answered before any login, and so while nobody can log in."""
+"""Scrapers with the token are answered before any login, and so while no user can log in."""
 
 from __future__ import annotations
 

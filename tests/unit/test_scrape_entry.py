@@ -1,4 +1,4 @@
-"""What processes without an API answer scrapers: two paths, and limits on who asks."""
+"""Scrape entry of processes without an API: two paths, and limits on its clients."""
 
 from __future__ import annotations
 
@@ -202,7 +202,7 @@ async def test_over_tls_a_scraper_shows_a_certificate_of_the_authority(files: Tl
 
 
 def test_a_node_with_tls_is_scraped_where_its_members_are(files: TlsFiles) -> None:
-    """Unless something else is set; without TLS nobody reaches it from elsewhere."""
+    """The entry's own setting goes before; without TLS only the machine itself reaches it."""
     tls = {"tls_ca": files.ca, "tls_certificate": files.certificate, "tls_key": files.key}
     node = Settings(node_host="192.0.2.7", **tls)
     assert scrape_host(node) == "192.0.2.7"

@@ -1,4 +1,4 @@
-"""Reading happens in threads of its own, and ends with whoever waits for it."""
+"""Reading happens in threads of its own, and ends with the caller that waits for it."""
 
 from __future__ import annotations
 

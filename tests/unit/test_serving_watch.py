@@ -1,4 +1,5 @@
-"""Who is asked while the metastore is silent, how many at once, and what is made of the answers."""
+"""Questions to partitions while the metastore is silent: which, how many at once, and what is made of the
+answers."""
 
 from __future__ import annotations
 
@@ -19,7 +20,8 @@ WAIT_S = 60.0
 
 
 class Partitions:
-    """Those of ``down`` do not answer, and one that is asked too often at once is noted."""
+    """Partitions of zones of these sizes. Those of ``down`` do not answer; ``at_once_max``: the most asked at
+    once."""
 
     def __init__(self, sizes: Mapping[ZoneId, int]) -> None:
         self.sizes = sizes
@@ -96,7 +98,7 @@ async def test_nobody_is_asked_while_the_metastore_answers() -> None:
 
 
 async def test_of_many_partitions_so_many_a_second_are_asked() -> None:
-    """Those of every zone, and of those that hang so many at once."""
+    """Partitions of every zone are asked, at most PER_S a second, and of those that hang AT_ONCE at once."""
     partitions = Partitions({SMALL: 3, LARGE: 60_000})
     partitions.down = {PartitionId(LARGE, number) for number in range(10, 60_000)}
     async with watching(partitions) as watch:

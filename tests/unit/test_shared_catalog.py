@@ -1,4 +1,4 @@
-"""One catalog for all: what somebody sends keeps nobody else from it, neither from logging in."""
+"""One catalog for all: what one user sends keeps no other user from it, neither from logging in."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""While the metastore is silent every answer that is read from the mirror says as of when it is so."""
+"""Answers that are read from the mirror say as of when they are so while the metastore is silent."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ ANSWERS = (
 
 
 class Told:
-    """What a server knows of its metastore."""
+    """Silence of a server's metastore, as far as the server knows."""
 
     silence: MetastoreSilence | None = None
 

@@ -36,7 +36,7 @@ def test_what_happened_is_told_twice_the_same(capsys: pytest.CaptureFixture[str]
 def test_a_broken_invariant_names_seed_step_and_the_command(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """To the invariants every trigger seems to go back."""
+    """The invariants are made to see every trigger go back."""
     monkeypatch.setattr("simulator.control.invariants.decode_trigger", lambda value: -1)
     assert run([*SMALL, "--format", "json"]) == 1
     out, err = capsys.readouterr()
@@ -70,7 +70,7 @@ def test_stealing_is_told_twice_the_same(capsys: pytest.CaptureFixture[str]) -> 
 def test_a_broken_rule_of_stealing_names_seed_and_command(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Nobody asks a donor."""
+    """The rule is broken in that no server asks a donor."""
     target = "simulator.stealing.simulation.steal_metadata.ServerMetadata.donor_of"
     monkeypatch.setattr(target, lambda self, store, partition: None)
     assert run(["stealing", "--seed", "0", "--format", "json"]) == 1

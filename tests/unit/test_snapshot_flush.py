@@ -1,4 +1,4 @@
-"""What is flushed while a snapshot arrives, and that nothing else is."""
+"""Flushes while a snapshot arrives, and that nothing else is flushed."""
 
 from __future__ import annotations
 

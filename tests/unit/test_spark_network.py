@@ -1,4 +1,4 @@
-"""Who is let into a Spark cluster, and by which ports its driver is reached."""
+"""Access to a Spark cluster, and the ports by which its driver is reached."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def test_masters_are_known_by_their_hosts(master: str, hosts: tuple[str, ...]) -
 
 
 def test_a_driver_asks_for_a_secret_wherever_there_is_one(tmp_path: Path) -> None:
-    """Of a local one Spark makes it, as yarn and k8s do; a cluster's is in the file."""
+    """Spark makes the secret of a local driver, as yarn and k8s do; a cluster's is in the file."""
     asked = {"spark.authenticate": "true", "spark.network.crypto.enabled": "true"}
     file = whole(tmp_path / "spark.properties")
     for master, path in (("local[2]", None), ("yarn", None), (OFF, file)):

@@ -120,7 +120,7 @@ async def test_lost_partitions_are_reset(world: World) -> None:
     ],
 )
 async def test_refusals_by_engine(world: World, sql: str, kind: ErrorKind, message: str) -> None:
-    """Nothing is written."""
+    """A call that is refused writes nothing."""
     await open_store_zone(world)
     before = await world.dump()
     error = await refused(world, sql)
@@ -217,7 +217,7 @@ async def test_a_reset(world: World) -> None:
 
 
 async def test_a_restart(world: World) -> None:
-    """In a script too, between other statements."""
+    """The call may stand in a script, between other statements."""
     sql = "SHOW ZONES; CALL system.restart_partitions('ORDERS', ARRAY[0], ARRAY['n2'])"
     (_, done) = await world.engine.run_script(sql)
     assert done.to_json()["data"] == [[0, "n2"]]

@@ -251,7 +251,7 @@ def section(found: ResultSet, name: str) -> list[tuple[Any, ...]]:
 
 
 async def explain(world: World, sql: str) -> ResultSet:
-    """Whatever is asked, nothing is changed: catalog and keyspace are byte for byte what they were."""
+    """Result of an EXPLAIN. Nothing is changed by it: catalog and keyspace are byte for byte what they were."""
     before = await world.dump()
     found = await world.engine.execute(sql, SessionContext())
     assert await world.dump() == before
@@ -405,7 +405,7 @@ async def test_views_that_take_too_long_are_given_up(tmp_path: Path, sandbox: Sa
 
 
 async def test_one_snapshot_for_all_views(world: World) -> None:
-    """While zones come and go, counts over two views of one query agree, and so do version and history."""
+    """Counts over two views of one query agree while zones come and go, and so do version and history."""
 
     async def change() -> None:
         for _ in range(5):

@@ -1,4 +1,4 @@
-"""What is told of copies whose states change between exchanges: the changes, and everything to whoever missed
+"""Messages on copies whose states change between exchanges: the changes, and everything to a server that missed
 some."""
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def single(sequence: int, owned: int) -> SingleMap:
 
 
 def message(held: HeldMaps, sequence: int, owned: int) -> SingleMessage:
-    """What ``b`` tells the coordinator, as far as it knows what that has."""
+    """Message of ``b`` to the coordinator: the changes since what ``b`` knows that to have."""
     news = held.news_of(single(sequence, owned))
     assert news is not None
     copies, since = news

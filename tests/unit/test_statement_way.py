@@ -55,10 +55,12 @@ def awaiting_stack(coroutine: Any) -> list[CodeType]:
 
 
 def way_to_commit(loop: asyncio.AbstractEventLoop, before: set[asyncio.Task[Any]]) -> list[str]:
-    """Both sides: the tasks that wait in the event loop, from the route on, and this thread.
+    """Functions of ours from the route to the commit, on each side: tasks that wait in the event loop, and this
+    thread.
 
-    A task in which nothing but the connection is watched lies on nobody's way: it neither waits for a statement
-    nor is waited for when that commits."""
+    A task in which nothing but the connection is watched is on no way: it neither waits for a statement nor is
+    waited for when that commits.
+    """
     sides: list[list[CodeType]] = []
     for task in asyncio.all_tasks(loop) - before:
         codes = [code for code in awaiting_stack(task.get_coro()) if is_ours(code)]
@@ -82,7 +84,7 @@ def at_commits(probe: Any) -> Iterator[None]:
 
 
 async def test_an_alter_passes_at_most_nine_functions_from_its_route_to_the_commit(tmp_path: Path) -> None:
-    """Both sides of the thread's border count; what a library of others has in between does not."""
+    """Functions on each side of the thread's border count; those of libraries in between do not."""
     ways: list[list[str]] = []
     loop = asyncio.get_running_loop()
     before = asyncio.all_tasks()
@@ -148,7 +150,7 @@ async def test_statements_that_wait_together_are_one_commit(tmp_path: Path) -> N
 
 
 async def test_whoever_leaves_the_line_is_carried_out_nevertheless(tmp_path: Path) -> None:
-    """What has begun comes to its end, and the first cancellation hears how."""
+    """Work that has begun comes to its end; after one cancellation of its task the result is there nevertheless."""
     async with opened(tmp_path) as world:
         begun, release = threading.Event(), threading.Event()
         busy = asyncio.ensure_future(world.catalog.on_log(holding(begun, release)))

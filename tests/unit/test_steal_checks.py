@@ -1,4 +1,4 @@
-"""What keeps a rebalancing from beginning: each cause with its code and a message that says what to do."""
+"""Causes that keep a rebalancing from beginning: each with its code and a message that says what to do."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which unit runs next, which sweeps may run, progress that never goes back, and versions that merge."""
+"""Schedule of units and sweeps: which may run next, progress that never goes back, and versions that merge."""
 
 from __future__ import annotations
 
@@ -56,8 +56,8 @@ def test_units_that_share_no_node_go_first(
 @settings(deadline=None)
 @given(UNITS, st.integers(0, 3), st.integers(1, 4))
 def test_what_the_schedule_promises(units: list[StealUnit], begun: int, parallel: int) -> None:
-    """VOL-024, VOL-091: never more at once than allowed, and no place stays empty while somebody waits.
-    VOL-102: a second sweep of a node only when every waiting unit would be one."""
+    """VOL-024, VOL-091: never more at once than allowed, and no place stays empty while a unit waits. VOL-102:
+    a second sweep of a node only when every waiting unit would be one."""
     running, waiting = units[: min(begun, parallel)], units[min(begun, parallel) :]
     chosen = next_units(waiting, running, parallel)
     assert len(running) + len(chosen) == min(parallel, len(units))
@@ -82,7 +82,7 @@ def test_what_the_schedule_promises(units: list[StealUnit], begun: int, parallel
     ],
 )
 def test_sweeps(state: ServerState, streams: int, fate: SweepFate) -> None:
-    """VOL-105: refused on a stealer. VOL-106: on a donor it waits until nobody reads partitions of it."""
+    """VOL-105: refused on a stealer. VOL-106: on a donor it waits until no stream reads partitions of it."""
     assert decide_on_sweep(state, streams) is fate
 
 

@@ -178,7 +178,7 @@ ONE, TWO = BatchId("a", 1), BatchId("a", 2)
 def test_recovery(
     unfinished: list[BatchId | None], committed: list[BatchId | None], found: tuple[Recovery, BatchId | None]
 ) -> None:
-    """VOL-046: a batch that nobody committed goes back; once a node has committed it there is no way back."""
+    """VOL-046: a batch that no node committed goes back; once a node has committed it there is no way back."""
     assert decide_on_recovery(unfinished, committed) == found
 
 

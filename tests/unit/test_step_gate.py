@@ -128,7 +128,7 @@ def test_a_member_that_is_gone_costs_no_time() -> None:
 
 
 def test_what_is_missing_is_named() -> None:
-    """Once the check is too old for a step, at the latest."""
+    """The name is there at the latest once the check is too old for a step."""
     group = Group(silent="b")
 
     async def main() -> tuple[NotYet | None, float]:

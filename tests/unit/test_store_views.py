@@ -39,7 +39,7 @@ def in_sql(row: type, body: Mapping[str, Any]) -> dict[str, Any]:
 
 
 async def test_before_its_first_exchange_a_zone_waits_for_servers_and_owners(stored: Stored) -> None:
-    """Not for members: none will come."""
+    """Members are not waited for: none will come."""
     assert stored.status() == ("WAITING", "SERVER_DOWN: n1, n2, n3")
     await stored.world.metastore.commit(stored.ring.after(NAMES, {}))
     await stored.world.settle()
@@ -79,7 +79,7 @@ async def test_ideal_and_real_lists_are_shown_as_the_coordinator_has_them(stored
 
 
 async def test_rest_and_sql_tell_the_same_of_a_zone_that_moves(stored: Stored) -> None:
-    """Its published map, its copies, and its progress: each from one description."""
+    """The zone's published map, its copies, and its progress are each made from one description."""
     await stored.commit([replace(one, position=StorePosition(1, 7)) for one in stored.owned], without=["n1"])
     (zone,) = (await stored.world.catalog.snapshot()).zones
     assert stored.map is not None
@@ -123,7 +123,7 @@ async def test_routes_name_the_primary_first_and_follow_exchanges(stored: Stored
 
 
 async def test_a_server_that_failed_leads_nothing_and_is_not_routed_to(stored: Stored) -> None:
-    """Also before the next exchange has found another primary."""
+    """The same holds before the next exchange has found another primary."""
     await stored.commit(stored.owned, without=["n1"])
     for number, names in enumerate(stored.lists):
         assert stored.status(number) == ("WAITING", "SERVER_DOWN: n1")
@@ -159,7 +159,7 @@ async def test_a_server_that_does_not_answer_is_named_before_it_has_failed(
 
 
 async def test_only_members_make_a_server_silent(stored: Stored) -> None:
-    """What was left by one that has gone says nothing."""
+    """A suspicion that was left by a server that has gone says nothing."""
     await stored.commit(stored.owned)
     await stored.world.put(stored.world.keyspace.suspicion("n9", "n2"), b"")
     await stored.world.settle()
@@ -167,7 +167,7 @@ async def test_only_members_make_a_server_silent(stored: Stored) -> None:
 
 
 async def test_all_servers_are_asked_about_a_partition_that_nobody_leads(stored: Stored) -> None:
-    """They know who is awaited, and who serves what is left."""
+    """Every server knows who is awaited, and who serves what is left."""
     await stored.commit([PartitionOutcome(in_sync=("n2",)), *stored.owned[1:]])
     assert stored.status() == ("WAITING", "OWNERS_AWAITED: n2")
     route = stored.endpoints.route(PartitionId(ZONE, 0))
@@ -207,7 +207,8 @@ async def test_the_states_of_a_recovery_name_copies_and_who_is_in_sync(stored: S
 
 
 async def test_a_move_names_what_is_filled_and_what_is_left_over(stored: Stored) -> None:
-    """From the filling of the copy until the surplus one has left the set; then it is for the controller."""
+    """The status names them from the filling of the copy until the surplus one has left the set; then the rest
+    is for the controller."""
     names = stored.lists[0]
     before, target = names[:2], (names[0], names[2])
     key = stored.world.keyspace.partition(PartitionId(ZONE, 0))
@@ -265,7 +266,7 @@ async def test_sql_says_who_leads(stored: Stored) -> None:
 
 
 async def test_the_partition_map_is_that_of_the_last_result(stored: Stored) -> None:
-    """Its version and its tag change with the exchange, and it can be sent in its compact form."""
+    """The map's version and tag change with the exchange, and it can be sent in its compact form."""
     assert stored.map is None
     names = stored.lists[0]
     await stored.commit([outcome(*names[:2], filling=names[2:]), *stored.owned[1:]])

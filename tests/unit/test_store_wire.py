@@ -28,7 +28,7 @@ EARLIER = DATA / "store_wire_earlier.tsv"
 
 
 def golden(path: Path = GOLDEN) -> dict[str, bytes]:
-    """By name of a sample: its frame. ``EARLIER``: of messages that have got fields since."""
+    """Frames by the names of samples. ``EARLIER``: of messages that have got fields since."""
     lines = path.read_text().splitlines()
     return {name: bytes.fromhex(frame) for name, frame in (line.split("\t") for line in lines)}
 

@@ -14,7 +14,7 @@ COST_S = 2 * SAVED_S
 
 
 class Times:
-    """Both clocks of a share; ``work(who)``: an act that takes ``COST_S`` of the processor."""
+    """Two clocks of a share; ``work(who)``: an act that takes ``COST_S`` of the processor."""
 
     def __init__(self) -> None:
         self.now_s = self.processor_s = 0.0
@@ -59,7 +59,7 @@ async def test_together_they_have_a_share_of_the_time() -> None:
 
 
 async def test_addresses_have_turns_and_not_connections() -> None:
-    """Who comes later, with little, is next; also behind an address that had its turns alone before."""
+    """An address that comes later, with little, is next; also behind one that had its turns alone before."""
     times = Times()
     share = times.share()
     for _ in range(5):

@@ -70,7 +70,7 @@ class Running:
         return pids
 
     def until_up(self, *names: str) -> dict[str, int]:
-        """Until the shells have set their traps."""
+        """Wait until the shells have set their traps; return the processes' ids."""
         until(lambda: len(self.pids()) == 3 and all((self.folder / f"{name}.up").exists() for name in names))
         return self.pids()
 

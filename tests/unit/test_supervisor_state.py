@@ -1,4 +1,4 @@
-"""What ``up`` keeps: ports, the lock, run.json; and the plan of its children."""
+"""State that ``up`` keeps: ports, the lock, run.json; and the plan of its children."""
 
 from __future__ import annotations
 
@@ -164,7 +164,7 @@ def test_free_block_avoids_what_is_promised() -> None:
 
 
 def test_what_an_earlier_release_remembered_of_its_etcd_still_counts(tmp_path: Path) -> None:
-    """It kept the version with the ports."""
+    """Ports and the version of etcd were kept together by an earlier release."""
     ports = choose_ports(None, [], member_limit=1).as_json()
     (tmp_path / "state.json").write_text(json.dumps({**ports, "etcd_version": [9, 9, 0]}))
     with pytest.raises(UpError, match=r"written by etcd 9\.9\.0, which etcd .*: put etcd 9\.9 or later"):
@@ -271,7 +271,7 @@ def test_the_plan(tmp_path: Path) -> None:
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can make a directory another user's")
 def test_a_directory_that_another_user_has_prepared_is_not_used() -> None:
-    """It may hold keys that its owner knows."""
+    """The directory may hold keys that its owner knows."""
     user, other = 65_534, 65_533
     with TemporaryDirectory() as place:
         os.chmod(place, 0o711)
@@ -290,7 +290,8 @@ def test_a_directory_that_another_user_has_prepared_is_not_used() -> None:
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can make a file another user's")
 @pytest.mark.parametrize("name", ["catalog.sqlite", "admin.token", "tls", "state.json"])
 def test_what_another_user_has_put_into_a_shared_directory_is_not_used(name: str) -> None:
-    """As in /tmp, where everybody may write: a catalog, for example, with an administrator of its own."""
+    """The directory is like /tmp, where everybody may write: a catalog, for example, with an administrator of
+    its own."""
     user, other = 65_534, 65_533
     with TemporaryDirectory() as place:
         os.chmod(place, 0o1777)
@@ -309,7 +310,7 @@ def test_what_another_user_has_put_into_a_shared_directory_is_not_used(name: str
 
 
 def refusal_to(user: int, directory: Path) -> str:
-    """Why the user may not use the directory; empty: it may."""
+    """Reason why the user may not use the directory; empty: it may."""
     os.seteuid(user)
     try:
         with DataDirectory(directory):

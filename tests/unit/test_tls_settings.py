@@ -1,4 +1,4 @@
-"""What a user who turns TLS on can get wrong."""
+"""Mistakes that a user who turns TLS on can make."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ class Purging(MemoryAccess):
 
 async def test_the_answer_shows_a_token_that_is_gone_as_revoked() -> None:
     async def record(*_: Any) -> None:
-        """Nothing is kept."""
+        """Keep nothing."""
 
     store = Purging()
     token = store.kept[digest_of(store.issued("anna"))]

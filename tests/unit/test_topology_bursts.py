@@ -88,7 +88,7 @@ async def test_a_burst_of_joins_is_one_placement_job() -> None:
 
 
 async def test_every_lease_lost_and_back_moves_nothing() -> None:
-    """All nodes register again within the grace period, each as it was: nobody left, nothing is written."""
+    """All nodes register again within the grace period, each as it was: none has left, nothing is written."""
     world = TimerWorld(MemoryMetastore(), KEYS, HoldRule(5_000, 3_600_000))
     for name in "ABC":
         record = NodeRecord(Node(name), "same")

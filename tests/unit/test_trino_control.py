@@ -65,7 +65,7 @@ def test_cut_short(sql: str) -> None:
     ],
 )
 def test_only_literals_are_parameters(text: str, caplog: pytest.LogCaptureFixture) -> None:
-    """What else somebody has sent is nowhere in the log."""
+    """Text that is no literal is nowhere in the log."""
     with pytest.raises(StatementError):
         literal(text)
     assert not caplog.records

@@ -1,4 +1,4 @@
-"""What runs during an upgrade, in which order it is replaced, and what hinders the end of it."""
+"""Processes during an upgrade: the order in which they are replaced, and what hinders the end of it."""
 
 from __future__ import annotations
 

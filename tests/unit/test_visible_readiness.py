@@ -1,4 +1,4 @@
-"""Where users log in, /readyz names zones to those who may see them."""
+"""Zones in /readyz, where users log in, are named to those who may see them."""
 
 from __future__ import annotations
 

@@ -57,7 +57,7 @@ def test_grants_on_no_zone_are_their_owners() -> None:
 
 
 def test_equal_names_of_two_sources_see_no_queries_of_each_other() -> None:
-    """Whatever name is shown for them."""
+    """The name that is shown for each makes no difference."""
     anna, other = local_user("anna"), Principal("https://issuer.example", "anna")
     clients = (
         QueryClient("", "anna", anna),
@@ -91,13 +91,13 @@ SIGHTS = [
     ("", "GRANTS", "SEE ON ZONE 1"),
     ("", "EXPLAIN PARTITION", "SEE ON ZONE 1"),
 ]
-"""Of a member of the role, which has READ on zone 1, too: what an answer shows it."""
+"""Objects that an answer shows to a member of the role, which has READ on zone 1, too."""
 
 
 @pytest.mark.parametrize(("member_of", "asked", "shown"), SIGHTS)
 def test_an_answer_is_for_whoever_sees_what_it_shows(member_of: str, asked: str, shown: str) -> None:
-    """It needs no privilege that has shown nothing: an administrator's list of zones is not for administrators
-    alone."""
+    """Privileges that have shown nothing are not needed: an administrator's list of zones is not for
+    administrators alone."""
     anna = local_user("anna")
     roles = [Membership(role(member_of), anna)] if member_of else []
     own = [Grant(anna, Privilege.READ, zone_object(ZoneId(1)))]

@@ -1,4 +1,4 @@
-"""What limits hold back is shown with its cause: in SHOW, in progress, in EXPLAIN PARTITION."""
+"""Causes of what limits hold back: in SHOW, in progress, in EXPLAIN PARTITION."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ async def move(world: World, number: int, *nodes: str) -> None:
 
 
 async def causes(world: World) -> list[str]:
-    """Of the four partitions, as SHOW PARTITIONS tells them."""
+    """Causes of the four partitions, as SHOW PARTITIONS gives them."""
     result = await world.run("SHOW PARTITIONS FROM orders")
     names = [column.name for column in result.columns]
     return [str(row[names.index("CAUSE")]) for row in result.rows]
@@ -71,7 +71,8 @@ async def causes(world: World) -> list[str]:
     ],
 )
 async def test_the_cause_of_each_wait(world: World, limits: Limits, cause: str) -> None:
-    """In SHOW PARTITIONS, and in the progress that `--wait` and `status` show; partition 0 moves already."""
+    """SHOW PARTITIONS gives the cause, and so does the progress that `--wait` and `status` show; partition 0
+    moves already."""
     await limit(world, limits)
     await move(world, 0, "n1", "n2", "n3")
     await world.run("ALTER ZONE orders SET (REPLICAS 3)")
@@ -85,7 +86,8 @@ async def test_the_cause_of_each_wait(world: World, limits: Limits, cause: str) 
 
 @pytest.mark.parametrize("chunk", [b"\xff\xfe", b'{"v":2}', b"\xff" * 16])
 async def test_a_damaged_target_is_named(world: World, chunk: bytes) -> None:
-    """Of the wrong size as a whole, or with rows that name no node; never a wait without a cause."""
+    """A target is damaged by the wrong size as a whole, or by rows that name no node; never a wait without a
+    cause."""
     (stored,) = world.mirror.below(world.keyspace.zone_targets(ZoneId(1)))
     await world.put(stored.key, chunk)
     await world.settle()
@@ -148,7 +150,8 @@ async def test_members_are_counted(world: World) -> None:
 
 
 async def test_the_moves_of_few_partitions_are_counted_soon(world: World) -> None:
-    """Of four after four milliseconds: a cap that is reached for a moment is named in it."""
+    """Moves of four partitions are counted after four milliseconds: a cap that is reached for a moment is named
+    then."""
     now_ms = 0
     waits = WaitCauses(world.mirror, world.keyspace, lambda: now_ms)
     await limit(world, Limits(cluster_moves=1))
@@ -181,7 +184,7 @@ async def test_explain_partition_says_what_a_node_waits_for(world: World) -> Non
 
 
 async def test_a_pause_that_is_over_holds_nothing_back(world: World) -> None:
-    """Nothing writes when it ends: the views know by their clock, as the controllers do by theirs."""
+    """The end of a pause writes nothing: the views know by their clock, as the controllers do by theirs."""
     now_ms = time.time_ns() // 1_000_000
     await limit(world, Limits(pause=Pause("alice", "", now_ms, now_ms + 3_600_000)))
     await world.run("ALTER ZONE orders SET (REPLICAS 3)")

@@ -71,7 +71,7 @@ def test_an_intent_without_a_life_is_what_earlier_builds_wrote() -> None:
 def test_which_copies_are_of_another_life(
     tmp_path: Path, noted: str, now: str | None, is_foreign: bool
 ) -> None:
-    """Where one of both is not known nobody can tell, and what was served is served."""
+    """A copy counts as foreign only if both lives are known; else what was served is served."""
     ZoneNotes(tmp_path).note(PARTITION, replace(INTENT, zone=replace(ZONE, life=noted)))
     intent = None if now is None else replace(INTENT, zone=replace(ZONE, life=now))
     cause = ZoneNotes(tmp_path).why_foreign(PARTITION, intent)
@@ -104,7 +104,7 @@ class Held:
 
 
 async def test_a_foreign_member_is_stopped_and_named_and_stays(tmp_path: Path) -> None:
-    """Whether the new zone has a copy here or not; one whose directory was moved away is forgotten."""
+    """A copy of the new zone here makes no difference; a member whose directory was moved away is forgotten."""
     metastore, host = MemoryMetastore(), Held()
     await metastore.commit(Txn((), (Put(Keyspace().intent(ID), INTENT.encode()),)))
     notes, node = ZoneNotes(tmp_path), node_context(metastore, "n1", host)
@@ -156,7 +156,7 @@ def test_the_token_of_a_store_servers_copies_is_noted_once() -> None:
 
 
 def test_copies_at_rest_are_not_dropped_before_the_ring_has_had_their_zone() -> None:
-    """Neither store knows the zone: nobody has dropped it."""
+    """Neither store knows the zone, and it was not dropped."""
     server = StoreServer("a", "a-1", disk_with_a_copy("now"), StoreStart(RingState(), ResultState()))
     lives = ZoneLives(SimulatedDisk(), {ID}, server.shared.copies)
     moves = CopyMoves(server.shared)

@@ -1,4 +1,4 @@
-"""Which zones and which changes of a zone make its partitions move."""
+"""Zones, and changes of a zone, that make partitions move."""
 
 from __future__ import annotations
 

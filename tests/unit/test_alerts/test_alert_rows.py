@@ -47,7 +47,7 @@ def test_what_is_ordinary_is_no_alert(change: dict[str, Any]) -> None:
 
 
 def test_what_the_mirror_says_is_unknown_once_it_is_old() -> None:
-    """Only alerts that a server can judge without the mirror are known then."""
+    """Alerts that a server can judge without the mirror are all that is known then."""
     found = findings_of(replace(WELL, controller=None, mirror_age_s=STALE_S + 1, metastore="silent"))
     assert {name for name, findings in found.items() if findings is not None} == {
         "MetastoreUnreachable",

@@ -25,7 +25,7 @@ def answers(**by_operation: httpx.Response) -> Network:
 
 
 async def test_the_next_write_of_the_key_names_what_was_given_up() -> None:
-    """Only the next write of the same key names abandoned operations, be it a put or a delete, and only until
+    """The next write of the same key alone names abandoned operations, be it a put or a delete, and only until
     one is acknowledged."""
     network = answers(a=UNKNOWN, b=UNKNOWN, other=STORED, c=STORED, d=STORED)
     async with ZoneClient([URL], time_limit_s=LIMIT_S, transport=network) as client:

@@ -91,7 +91,7 @@ async def test_a_revoked_token_is_replaced(catalog: CatalogExecutor, tmp_path: P
 
 
 async def test_a_file_that_is_no_text_holds_no_token(catalog: CatalogExecutor, tmp_path: Path) -> None:
-    """It is replaced as one whose token is not known; what administrators did with the user stays."""
+    """The file is replaced like one whose token is not known; what administrators did with the user stays."""
     file = tmp_path / "admin.token"
     file.write_bytes(b"\xff\n")
     assert await keep_local_token(catalog, file, NOW, UP) == ""
@@ -107,7 +107,7 @@ async def administrators(catalog: CatalogExecutor) -> list[str]:
 
 
 async def test_what_administrators_did_with_the_user_stays(catalog: CatalogExecutor, tmp_path: Path) -> None:
-    """Until the file is removed by who may write the data directory."""
+    """The removal of the file, by a user who may write the data directory, ends that."""
     file = tmp_path / "admin.token"
     await keep_local_token(catalog, file, NOW, UP)
     await catalog.run(administrator_commands((await catalog.snapshot()).grants, "anna"), ())

@@ -1,4 +1,4 @@
-"""Who is let in: passwords, tokens and JWTs over TLS, and a short list of addresses without any of them."""
+"""Ways to log in: passwords, tokens and JWTs over TLS, and a short list of addresses without any of them."""
 
 from __future__ import annotations
 
@@ -178,7 +178,7 @@ async def test_a_token_logs_its_owner_in_until_it_ends(
 async def test_a_token_that_ends_is_refused_within_two_seconds(
     client: httpx.AsyncClient, world: MemoryAccess, clock: ManualClock, how: str
 ) -> None:
-    """Also by a server that did not end it."""
+    """A server that did not end it refuses it in time as well."""
     secret = world.issued("berta")
     assert (await client.get(ZONES, headers=bearer(secret))).status_code == 200
     if how == "the token is revoked":
@@ -209,7 +209,7 @@ async def test_a_disabled_user_is_not_let_in(client: httpx.AsyncClient, world: M
 async def test_a_jwt_logs_a_principal_of_its_issuer_in(
     client: httpx.AsyncClient, issuer: JwtIssuerServer
 ) -> None:
-    """Who has the name of a user of the catalog is not that user."""
+    """A principal that has the name of a user of the catalog is not that user."""
     answer = await client.get(ZONES, headers=bearer(issuer.token(sub="anna")))
     assert answer.json() == {"source": ISSUER, "name": "anna", "acts_for": ""}
 

@@ -111,7 +111,7 @@ async def test_a_page_is_asked_for_again_while_the_catalog_cannot_be_read(
 
 
 async def test_an_old_password_opens_no_session_while_it_is_still_taken_for_right(rig: LoginRig) -> None:
-    """What is known of users may be two seconds old; a session would outlive that by eight hours."""
+    """Users are known as of two seconds ago at worst; a session would outlive that by eight hours."""
     async with rig.browser() as browser:
         await browser.log_in(**ANNA)
         await rig.run("ALTER USER anna PASSWORD 'another password'")
@@ -263,7 +263,7 @@ async def test_a_link_logs_in_once(rig: LoginRig) -> None:
 
 @pytest.mark.parametrize("sql", ["CREATE USER carla", "ALTER USER dora LOGIN"])
 async def test_a_link_of_a_user_that_was_just_made_is_good_at_once(rig: LoginRig, sql: str) -> None:
-    """On a server whose grants are older than the user, and for the session that the link opens."""
+    """The server's grants are older than the user, for the link and for the session that it opens."""
     await rig.run("CREATE USER dora NOLOGIN")
     async with rig.browser() as browser, rig.browser() as other:
         await browser.log_in(**ANNA)

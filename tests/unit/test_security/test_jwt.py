@@ -71,7 +71,7 @@ async def refusal(checks: JwtChecks, token: str) -> str:
 
 
 class Ahead(NamedTuple):
-    """Of the time at which the token is made."""
+    """Seconds after the time at which the token is made."""
 
     seconds: int
 
@@ -125,7 +125,7 @@ async def test_clocks_may_differ_by_a_minute(checks: JwtChecks, issuer: JwtIssue
 
 
 async def test_an_algorithm_that_is_not_listed_is_refused(checks: JwtChecks, issuer: JwtIssuerServer) -> None:
-    """Nobody signs with a secret that is public, or not at all."""
+    """Signing with a secret that is public, or not at all, lets no caller in."""
     claims = {"iss": ISSUER, "aud": AUDIENCE, "sub": "anna", "exp": in_seconds(60)}
     public = issuer.keys["first"].public_key().public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo)
 

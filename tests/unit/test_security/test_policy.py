@@ -62,7 +62,7 @@ def test_each_flipped_cell_is_noticed() -> None:
 
 
 def test_the_application_has_a_row_for_each_of_its_routes() -> None:
-    """Those that no document shows, too."""
+    """Routes that no document shows have one, too."""
     app = build_app(services_with())
     paths = {route.path for route in routes_of(app)}
     assert {"/v1/statement", "/docs", "/openapi.json", "/docs/files", "/api/v1/zones"} <= paths

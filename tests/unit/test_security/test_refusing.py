@@ -1,4 +1,4 @@
-"""What a browser is shown where the server cannot answer has no script: the answer itself has it ask again."""
+"""Pages for a browser where the server cannot answer have no script: the answer itself has it ask again."""
 
 from __future__ import annotations
 

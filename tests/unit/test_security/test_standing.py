@@ -1,4 +1,4 @@
-"""Who asked is asked again while something runs: what ends it, within two seconds, and what does not."""
+"""Checks of a caller while something runs for it: what ends that, within two seconds, and what does not."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ class World:
         self.access.granted = granted.with_member(Membership(VIEWER, BERTA), is_member=True)
 
     async def on_sessions(self, act: Callable[[Any], Any]) -> Any:
-        """As the catalog's: sessions by their digests."""
+        """Act on the sessions by their digests, as the catalog's method does."""
         return act(self)
 
     def by_digest(self, digest: str) -> ConsoleSession | None:
@@ -89,7 +89,7 @@ class World:
         return Login(Caller(BERTA), Proof.SESSION, expires_us=session.expires_us, session=session)
 
     async def looks(self) -> None:
-        """Until the watch has looked at what is so now."""
+        """Wait until the watch has looked at the present state, which is HELD_S later."""
         self.clock.now_s += HELD_S
         before = self.access.reads
         async with asyncio.timeout(WAIT_S):

@@ -180,7 +180,7 @@ def test_a_server_that_knows_more_or_less_than_the_table_does_not_start() -> Non
 
 
 def judged(sql: str, snapshot: CatalogSnapshot) -> str:
-    """What becomes of the statement, as its sender reads it."""
+    """Outcome of the statement, as its sender reads it."""
     parsed: Command = command(sql)
     try:
         known = authorised(snapshot, parsed, CALLER)

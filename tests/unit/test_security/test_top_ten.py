@@ -20,7 +20,7 @@ DOCUMENT = (ROOT / "docs" / "security.md").read_text()
 TABLE = DOCUMENT.split("## OWASP API Security Top 10 of 2023")[1].split("\n## ")[0]
 REFERENCES = sorted(set(re.findall(r"`([\w/]*test_\w+\.py)(?:::(\w+))?`", DOCUMENT)))
 UNDOCUMENTED = ("/v1/", "/docs", "/livez", "/healthz", "/readyz")
-"""Of drivers, of the document itself; health checks may be in it or not."""
+"""Paths of drivers, and of the document itself; health checks may be in it or not."""
 
 
 def models() -> Iterator[tuple[str, type[BaseModel]]]:

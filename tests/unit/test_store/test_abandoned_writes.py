@@ -1,5 +1,5 @@
-"""A write that its client has given up, on store servers: it is applied before the one that abandons it, or
-never; and what nobody waits for any more is dropped."""
+"""Writes that a client has given up, on store servers: each is applied before the one that abandons it, or
+never; and a request whose client waits no more is dropped."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def test_so_it_does_at_the_next_primary() -> None:
 
 
 def test_one_that_was_applied_before_is_not_abandoned() -> None:
-    """Whoever repeats it is told that it was done, which is true: the later one has overwritten it."""
+    """A repetition is answered as done before, which is true: the later one has overwritten it."""
     scene = StoreScene("ab", ["ab"])
     early = scene.put("a", value="A", write="a")
     scene.exchange()

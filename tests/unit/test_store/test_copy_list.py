@@ -1,4 +1,4 @@
-"""What a store server says of its copies: columns there, rows here."""
+"""Lists of a store server's copies: columns there, rows here."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ FIRST, LATER = StorePosition(6 << 32 | 1, 4), StorePosition(7 << 32, 9)
 
 
 def test_rows_are_what_the_copies_are() -> None:
-    """In order; of a copy that must be cleared nothing is complete."""
+    """The rows are in order; of a copy that must be cleared nothing is complete."""
     copies = [
         ServedCopy((ZONE, 3), CopyState.MOVING, FIRST, is_clean=False, stream=LATER),
         ServedCopy((ZONE, 2), CopyState.OWNING, LATER, stream=LATER, leading=Leading(7, frozenset())),

@@ -1,4 +1,4 @@
-"""How fast a store server asks for what fills its copies."""
+"""Pace at which a store server asks for what fills its copies."""
 
 from __future__ import annotations
 
@@ -40,13 +40,13 @@ def test_a_node_receives_no_more_than_its_rate() -> None:
 
 
 def test_from_one_supplier_it_takes_an_equal_part() -> None:
-    """So three that ask the same one take a node's rate together."""
+    """Three servers that ask the same one take a node's rate together."""
     (total,) = received(ByteRates(node_bytes_s=300 * KIB), "a", 3, 10).values()
     assert 100 * KIB * 10 <= total <= 100 * KIB * 11 + 16 * KIB
 
 
 def test_who_is_filled_alone_takes_all_of_a_rate() -> None:
-    """From one supplier, too, in a ring of any size; and of the cluster's."""
+    """One supplier is enough for that, in a ring of any size; the same holds of the cluster's rate."""
     for rates in (ByteRates(node_bytes_s=300 * KIB), ByteRates(cluster_bytes_s=300 * KIB)):
         (total,) = received(rates, "a", 1, 10).values()
         assert 300 * KIB * 10 <= total <= 300 * KIB * 11 + 16 * KIB

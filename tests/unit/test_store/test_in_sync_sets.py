@@ -1,4 +1,4 @@
-"""Who may own, and what an exchange commits. ``a:O7@3`` owns up to counter 7 of epoch 3; M moves, L is lost."""
+"""Ownership, and what an exchange commits. ``a:O7@3`` owns up to counter 7 of epoch 3; M moves, L is lost."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ def test_waiting_for_owners_is_not_lost(
 def test_members_that_are_all_back_without_their_copies_have_lost_the_partition(
     seen: str, known: PartitionOutcome, expected: str, is_lost: bool
 ) -> None:
-    """Nobody else can bring it, so nobody is waited for; then a reset takes the most that is left."""
+    """No other server can bring it, so none is waited for; then a reset takes the most that is left."""
     joined = frozenset("ab")
     rules = ZoneRules(assigns_states=True, joined=joined, reported=joined, outcomes=(known,))
     decided, lost = decide_states(reports(seen), "ab", rules, outcome=known)
@@ -122,8 +122,7 @@ def test_members_that_are_all_back_without_their_copies_have_lost_the_partition(
 
 
 def test_a_partition_whose_last_owner_left_in_order_waits_for_it() -> None:
-    """It has everything on its disk. One that failed since the last result takes the
-    partition along."""
+    """The owner has everything on its disk. One that failed since the last result takes the partition along."""
     known = outcome("ac")
     rules = ZoneRules(detects_lost=True, gone=("c", "a"), failed=frozenset("c"), outcomes=(known,))
     decided, lost = decide_states(reports("b:M3@1"), "b", rules, outcome=rules.outcome(0))
@@ -147,7 +146,7 @@ def test_a_reset_prefers_members_to_longer_logs() -> None:
 
 
 def test_a_reset_is_void_when_the_last_member_went_in_the_same_exchange() -> None:
-    """Whoever asked for it saw the member alive."""
+    """The member was alive when the reset was asked for."""
     known = outcome("a", position=(7, 10), is_lost=True)
     rules = ZoneRules(reset=True, detects_lost=True, gone=("a",), outcomes=(known,))
     decided, lost = decide_states(reports("b:L12@8"), "b", rules, True, known)
@@ -171,7 +170,7 @@ def test_a_set_grows_by_filled_copies_and_shrinks_by_surplus_ones() -> None:
 
 
 def test_a_surplus_member_stays_while_those_that_are_needed_are_levelled() -> None:
-    """It may be the only one that can supply them."""
+    """A surplus member may be the only one that can supply them."""
     known = outcome("ab", (), (5, 9), epoch=5, effective=("a",))
     behind = partition_outcome(known, ("a",), ("a",), reports("a:O7@5 b:O9@5"), 6, "", False)
     assert behind.in_sync == ("a", "b")
@@ -180,7 +179,7 @@ def test_a_surplus_member_stays_while_those_that_are_needed_are_levelled() -> No
 
 
 def test_an_owner_that_was_shed_from_the_set_owns_only_where_the_members_are() -> None:
-    """Nobody has waited for it since. One that was filled meanwhile was waited for."""
+    """No write has waited for it since. One that was filled meanwhile was waited for."""
     shed, filled = outcome("a"), outcome("a", "b")
     assert untrusted(reports("a:O9@5 b:O7@5"), shed, ()) == {"b"}
     assert untrusted(reports("a:O9@5 b:O9@5"), shed, ()) == set()

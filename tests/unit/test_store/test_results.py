@@ -108,7 +108,7 @@ def test_nobody_is_told_before_the_result_is_committed() -> None:
 
 
 def test_a_coordinator_that_takes_over_uses_the_result_that_it_comes_upon() -> None:
-    """The first one committed that a and b are in sync, told nobody, and died."""
+    """The first coordinator committed that a and b are in sync, sent that to no server, and died."""
     servers = Servers("abc")
     servers.event(Trigger.SNAPSHOT_CREATE)
     name, committed = servers.kept[-1]
@@ -139,7 +139,8 @@ def test_an_answer_that_was_lost_is_no_other_result() -> None:
 
 
 def test_in_sync_sets_of_a_deactivated_zone_hold() -> None:
-    """Whoever comes back while it is at rest, with more than was acknowledged, owns nothing afterwards."""
+    """The sets stay, so that a server that comes back while the zone is at rest, with more than was
+    acknowledged, owns nothing afterwards."""
     servers = Servers("ab")
     before = servers.results().outcomes
     assert before[ZoneId(1)][0].in_sync

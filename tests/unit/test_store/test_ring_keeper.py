@@ -64,8 +64,8 @@ def test_a_server_fails_a_ttl_after_its_last_change_was_seen() -> None:
 
 
 def test_a_server_says_after_how_long_it_fails() -> None:
-    """It serves for nearly as long, whatever the controller would wait. What it has said before holds once its
-    heartbeat cannot be read."""
+    """A server serves for nearly as long, whatever the controller would wait. What it has said before holds
+    once its heartbeat cannot be read."""
     keeper = RingKeeper(5_000)
     state = ring("a", "b")
     slow = SeenHeartbeat("b", "b-1", 2, ttl_ms=20_000)
@@ -109,7 +109,8 @@ def test_an_evicted_server_fails_a_ttl_after_the_eviction_and_nobody_else_is_evi
 
 
 def test_a_server_that_does_not_reach_a_member_stays_out_until_it_does() -> None:
-    """It would be suspected, evicted, and back again; everybody would stand still for each of its joins."""
+    """The server would be suspected, evicted, and back again; the whole ring would stand still for each of its
+    joins."""
     keeper = RingKeeper(5_000)
     cut = SeenHeartbeat("b", "b-1", 2, ("a", "c"))
     assert keeper.look(0, RingView(ring("a"), (*beats(a=1), cut))) is None
@@ -140,7 +141,7 @@ def test_a_server_that_is_evicted_again_and_again_waits_longer_each_time() -> No
 
 
 def test_a_server_that_had_ended_when_it_was_evicted_joins_at_once() -> None:
-    """Its process was killed, and peers missed it before its time was over. The next one waits for nothing."""
+    """The process was killed, and peers missed it before its time was over. The next one waits for nothing."""
     keeper, now_ms = RingKeeper(5_000), 0
     for revision in range(10, 40, 10):
         both, one = ring("a", "b"), ring("a")

@@ -18,7 +18,7 @@ def ring(*events: tuple[Trigger, str]) -> RingState:
 
 
 def test_who_went_first_stays_out_of_the_in_sync_set_when_it_goes_again() -> None:
-    """From its first end on the other one acknowledged writes alone, and no result said so yet."""
+    """The other one acknowledged writes alone from that first end on, and no result said so yet."""
     both = (JOINED, "a"), (JOINED, "b")
     state = ring(*both, (FAILED, "b"), (JOINED, "b"), (FAILED, "a"), (FAILED, "b"))
     in_sync = PartitionOutcome(("a", "b"))

@@ -1,4 +1,4 @@
-"""Until when a server serves."""
+"""Time until which a server serves."""
 
 from __future__ import annotations
 

@@ -17,7 +17,8 @@ from simulator.store.store_disk import SimulatedDisk
 
 
 def test_a_metastore_older_than_what_was_finished_stops_the_server() -> None:
-    """It was restored from a backup: the shell hears of it with the first step, and nothing else is done."""
+    """The metastore was restored from a backup: the shell hears of it with the first step, and nothing else is
+    done."""
     disk = SimulatedDisk()
     disk.commit((KeepMark(FINISHED_MARK, f"0 {epoch_of(TopologyVersion(7))}".encode()),))
     server = StoreServer("a", "a-1", disk, StoreStart(RingState(), ResultState()))
@@ -26,7 +27,7 @@ def test_a_metastore_older_than_what_was_finished_stops_the_server() -> None:
 
 
 def test_a_metastore_that_was_adopted_is_served_under() -> None:
-    """It knows less, and an operator has said that this is what is true now."""
+    """An adopted metastore knows less, and an operator has said that this is what is true now."""
     disk = SimulatedDisk()
     disk.commit((KeepMark(FINISHED_MARK, f"1 {epoch_of(TopologyVersion(7))}".encode()),))
     for epoch, refuses in ((1, True), (2, False)):

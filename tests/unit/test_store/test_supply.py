@@ -1,4 +1,4 @@
-"""What an owner sends to a copy that is being filled."""
+"""Records that an owner sends to a copy that is being filled."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def request(tail: int, until: int) -> SupplyRequest:
 
 @pytest.mark.parametrize(("tail", "until"), [(2, 5), (2, 7), (4, 5), (5, 5)])
 def test_records_go_from_the_askers_tail_to_where_its_stream_begins(tail: int, until: int) -> None:
-    """What comes after that it has from its primary."""
+    """The primary sends the asker what comes after that."""
     batch = supply(owner(), PARTITION, HEAD, request(tail, until), ALL_BYTES)
     assert batch is not None
     assert (batch.stage, batch.common) == (SupplyStage.LOG, PLACES[tail])

@@ -150,7 +150,7 @@ async def test_statements_that_wait_together_are_one_commit(tmp_path: Path) -> N
 
 
 async def test_whoever_leaves_the_line_is_carried_out_nevertheless(tmp_path: Path) -> None:
-    """Work that has begun comes to its end; after one cancellation of its task the result is there nevertheless."""
+    """Work that has begun comes to its end; after one cancellation of its task its result is there."""
     async with opened(tmp_path) as world:
         begun, release = threading.Event(), threading.Event()
         busy = asyncio.ensure_future(world.catalog.on_log(holding(begun, release)))

@@ -212,8 +212,8 @@ async def test_a_user_of_an_issuer_has_no_way_into_the_console(console: OpenCons
 async def test_a_token_that_another_server_has_revoked_makes_nothing_that_outlives_it(
     console: OpenConsole,
 ) -> None:
-    """A revoked token makes neither a token nor a link to the console, though this server takes it for valid for
-    two seconds."""
+    """A revoked token makes neither a token nor a link to the console, though this server takes it as valid
+    for two seconds."""
     catalog = console.world.catalog
     owner = await user_of(catalog, "olga")
     token = issue(TokenRequest(), owner, new_secret(), time.time_ns() // 1_000)

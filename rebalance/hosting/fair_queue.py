@@ -14,9 +14,11 @@ from collections import deque
 from collections.abc import Callable, Hashable
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
+from heapq import nlargest
 from typing import Any, Generic, TypeVar
 
 REMEMBERED = 1_000
+"""Senders that wait for nothing, of which is remembered what they have had."""
 
 T = TypeVar("T")
 
@@ -51,11 +53,10 @@ class FairQueue(Generic[T]):
     def spent(self, sender: Hashable, seconds: float) -> None:
         self._had_s[sender] += seconds
         if len(self._had_s) > REMEMBERED + 2 * len(self._waiting):
-            self._had_s = {
-                one: had_s
-                for one, had_s in self._had_s.items()
-                if one in self._waiting or had_s > self._level_s
-            }
+            idle = (one for one in self._had_s if one not in self._waiting)
+            # Half, so that few calls sort; those that have had the most would gain most by being forgotten.
+            kept = nlargest(REMEMBERED // 2, idle, key=self._had_s.__getitem__)
+            self._had_s = {one: self._had_s[one] for one in (*self._waiting, *kept)}
 
 
 class FairThread:

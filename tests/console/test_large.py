@@ -69,7 +69,7 @@ def test_large_zones_have_no_serious_fault(chromium: Chromium, large: Stage, the
 @pytest.mark.timeout(1_800)
 @pytest.mark.parametrize("large", in_every_run(SIZES, ["wide"]), indirect=True)
 def test_what_is_sent_of_a_map_makes_it_what_a_new_page_shows(chromium: Chromium, large: Stage) -> None:
-    """Send only the map's columns that changed; together with the rest they are the whole."""
+    """A page that was sent the changes of a map shows what a new page does."""
     with chromium.visiting(large) as visit, chromium.visiting(large) as another:
         page = visit.open("map?zone=LARGE", READ_MS)
         settled(page)

@@ -51,7 +51,7 @@ def test_it_has_no_serious_fault(chromium: Chromium, stage: LoginStage, theme: T
         assert faults(page) == []
 
 
-def test_the_keyboard_alone_logs_in(chromium: Chromium, stage: LoginStage) -> None:
+def test_the_keyboard_alone_fills_and_sends_the_form(chromium: Chromium, stage: LoginStage) -> None:
     """Fill and send the login form without a mouse: after a refusal the focus is where the password is typed
     anew."""
     with login_page(chromium, stage) as page:

@@ -209,8 +209,10 @@ def test_a_zone_that_helps_itself(five_nodes: Installation) -> None:
     frozen = [freeze(five_nodes, name) for name in names[1:]]
     try:
         wait_for("the reset", lambda: states(five_nodes, "ha")[0]["generation"])
-        # It takes writes, with one replica of the three that the zone asks for.
-        wait_for("writes", lambda: states(five_nodes, "ha")[0]["state"] == "DEGRADED")
+        wait_for(
+            "one replica of the three that the zone asks for",
+            lambda: states(five_nodes, "ha")[0]["state"] == "DEGRADED",
+        )
         wait_for("the cause", lambda: "1 of 3" in five_nodes.partitions("HA")[0]["status"]["cause"])
         assert five_nodes.partitions("HA")[0]["stable"]["peers"] == names[:1]
         writer.read_back()

@@ -204,8 +204,8 @@ def refused_since(before: str, log: Path, refusal: str) -> str:
 
 @pytest.mark.slow("processes look at their certificates every few seconds")
 def test_certificates_are_replaced_under_load(whole: Machines) -> None:
-    """Replace certificates while clients work: the API and etcd show the new ones, no process is restarted, and
-    no client gets an error."""
+    """Replace certificates while clients work: the API and etcd show the new ones, and no client gets an
+    error."""
     with client_of(whole) as client, loaded(client) as load:
         whole.follow("Certificates are replaced", OWN)
         for host in ("a", "b"):

@@ -18,6 +18,7 @@ from tests.fixtures.installation_kills import kill_metastore, kill_parent, kill_
 PARTITIONS = 256
 SOAKED = 2_048
 LIMIT_S = 300
+PAUSED_S = 5
 
 pytestmark = [
     pytest.mark.timeout(900),
@@ -102,6 +103,8 @@ def test_an_operation_is_paused_cancelled_and_reversed(installation: Installatio
         wait_for("rest", lambda: not any(each["pending"] for each in installation.partitions("bulky")))
         at_rest = sizes(installation)
         assert {stable for stable, _, _ in at_rest} == {2, 3}
+        time.sleep(PAUSED_S)
+        assert sizes(installation) == at_rest
         act(installation, "resume", name)
         done = counts(installation, name)["done"]
         wait_for("more moves", lambda: counts(installation, name)["done"] > done, LIMIT_S)

@@ -46,8 +46,7 @@ def test_a_user_logs_in_over_tls(server: SecureServer) -> None:
 
 
 def test_who_was_just_made_logs_in_at_once(server: SecureServer) -> None:
-    """Let a new user log in at once on the server that made it, and refuse one without LOGIN as soon; other
-    servers follow within two seconds."""
+    """Let a new user log in at once on the server that made it, and refuse one without LOGIN as soon."""
     with server.client(ADMIN) as admin:
         for number in range(5):
             name, password = f"new{number}", "a password of its own"
@@ -178,7 +177,7 @@ def test_a_zone_that_is_not_to_be_seen_answers_as_one_that_is_not_there(server: 
 
 
 def test_statements_are_authorised_for_who_has_logged_in(server: SecureServer) -> None:
-    """Authorise statements for the user that has logged in; a role that is granted holds within two seconds."""
+    """Authorise statements for the user that has logged in; a role that is granted holds soon."""
 
     def run(client: httpx.Client, sql: str) -> httpx.Response:
         return client.post("/api/v1/statements", json={"sql": sql})

@@ -145,6 +145,7 @@ def test_a_statement_for_another_version_changes_nothing(server: ApiServer) -> N
         url, json={"sql": "CREATE ZONE c"}, headers={"If-Match": "2", "Idempotency-Key": "k"}, timeout=60
     )
     assert (keyed.status_code, keyed.json()["name"]) == (400, "INVALID_REQUEST")
+    assert version_of(server) == before + 2
 
 
 @pytest.mark.row("VOL-087", "VOL-088")

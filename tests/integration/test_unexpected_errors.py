@@ -133,8 +133,7 @@ async def cluster(own_etcd, keyspace, tmp_path) -> AsyncIterator[NodeCluster]:
 
 
 async def test_a_bug_in_a_change_is_a_failed_attempt(cluster: NodeCluster) -> None:
-    """Report a bug in a change as a failed attempt by the leader's agent, which makes another one possible, and
-    do not retry it in silence and at once."""
+    """Report a bug in a change as a failed attempt by the leader's agent, which makes another one possible."""
     cluster.start("n1", "n2", host_type=FaultyChangesHost)
     await cluster.write_stable(P0, "n1")
     await cluster.until(lambda: cluster.settled(P0, "n1"))

@@ -150,8 +150,7 @@ async def test_a_watchdog_that_hangs_is_replaced(sleeper) -> None:
         assert guarded.poll() is None
 
 
-async def test_without_a_watchdog_nothing_starts_and_the_deadline_stands_still(sleeper) -> None:
-    """Count later deadlines only once a watchdog is there to keep them."""
+async def test_what_no_watchdog_guards_is_ended(sleeper) -> None:
     guarded = sleeper()
     dog = Watchdog(python="/nonexistent/python")
     dog.until(boottime_ns() + LONG_NS)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable
+from weakref import WeakSet
 
 import pytest
 
@@ -47,13 +48,29 @@ def test_who_comes_anew_is_next_and_has_saved_nothing() -> None:
 
 
 def test_who_has_gone_is_forgotten() -> None:
-    """Time that an address has had is not remembered for ever, however many addresses come."""
-    queue: FairQueue[str] = FairQueue()
-    for number in range(3 * REMEMBERED):
-        queue.put(number, "x")
-        order(queue, {"x": 1.0}, 1)
-    assert len(queue) == 0
-    assert queue.take() is None
+    """Time that an address has had is not remembered for ever, however many addresses come, one after the other
+    or at once; that of those who have had the most is."""
+
+    class Sender:
+        """Address that can be seen to be forgotten."""
+
+    for at_once in (1, 5 * REMEMBERED):
+        queue: FairQueue[str] = FairQueue()
+        heavy, senders = Sender(), WeakSet[Sender]()
+        queue.put(heavy, "heavy")
+        order(queue, {"h": 100.0}, 1)
+        for _ in range(5 * REMEMBERED // at_once):
+            for _ in range(at_once):
+                sender = Sender()
+                senders.add(sender)
+                queue.put(sender, "x")
+            order(queue, {"x": 1.0}, at_once)
+        del sender
+        assert queue.take() is None
+        assert len(senders) <= REMEMBERED + 1
+        queue.put(heavy, "heavy")
+        queue.put(Sender(), "new")
+        assert order(queue, {"h": 1.0, "n": 1.0}, 2) == ["new", "heavy"]
 
 
 async def test_much_of_one_sender_leaves_room_for_another() -> None:

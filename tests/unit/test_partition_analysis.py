@@ -256,8 +256,8 @@ RULES = st.builds(
 @given(SEEN, st.permutations("abc").flatmap(lambda names: st.integers(0, 3).map(lambda n: names[:n])), RULES)
 def test_what_holds_of_every_decision(seen: dict[str, CopyReport], ideal: list[str], rules: ZoneRules) -> None:
     """PME-090, PME-094: lost only if no node owns it, and then no copy is owned; where states are assigned all
-    owners have the highest counter of the owners before; a copy that owned and does not any more is outdated or
-    lost."""
+    owners have the highest counter of the owners before; a copy that owned and does not any more is filled
+    anew or lost."""
     states, is_lost = decide_states(seen, ideal, rules, 0 in rules.lost)
     owners = {node for node, each in states.items() if each.state is CopyState.OWNING}
     before = {node for node, each in seen.items() if each.state is CopyState.OWNING}
@@ -270,3 +270,5 @@ def test_what_holds_of_every_decision(seen: dict[str, CopyReport], ideal: list[s
         assert not is_lost
         assert owners & before
         assert max(seen[node].counter for node in owners) == max(seen[node].counter for node in before)
+    left = {states[node].state for node in before - owners}
+    assert left <= {CopyState.MOVING, CopyState.LOST}

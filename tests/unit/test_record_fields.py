@@ -14,6 +14,7 @@ import rebalance.core
 import rebalance.exchange.core
 import rebalance.store.core
 from catalog.core.codec import Record
+from catalog.core.level import LEVEL
 
 FILE = Path(__file__).parents[1] / "data" / "record_fields.tsv"
 PACKAGES = (app.core, catalog.core, rebalance.core, rebalance.exchange.core, rebalance.store.core)
@@ -45,4 +46,5 @@ def test_a_record_that_gains_or_loses_a_field_says_from_which_level_on() -> None
     rows = [line.split("\t") for line in FILE.read_text().splitlines()]
     assert rows[0] == ["record", "level", "fields"]
     assert {record: fields for record, _, fields in rows[1:]} == written()
+    assert {int(level) for _, level, _ in rows[1:]} <= set(range(LEVEL + 1))
     assert [record for record, *_ in rows[1:]] == sorted(written())

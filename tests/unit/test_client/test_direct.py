@@ -149,8 +149,7 @@ async def test_a_write_that_was_abandoned() -> None:
             await client.delete("ORDERS", "k")
 
 
-async def test_answers_come_in_any_order() -> None:
-    """Requests that share one connection get each its own answer."""
+async def test_requests_that_share_a_connection_get_each_its_own_answer() -> None:
     held: list[int] = []
 
     def script(request: Request) -> StoreAnswer:

@@ -46,7 +46,7 @@ def test_from_one_supplier_it_takes_an_equal_part() -> None:
 
 
 def test_who_is_filled_alone_takes_all_of_a_rate() -> None:
-    """One supplier is enough for that, in a ring of any size; the same holds of the cluster's rate."""
+    """One supplier is enough for that; the same holds of the cluster's rate."""
     for rates in (ByteRates(node_bytes_s=300 * KIB), ByteRates(cluster_bytes_s=300 * KIB)):
         (total,) = received(rates, "a", 1, 10).values()
         assert 300 * KIB * 10 <= total <= 300 * KIB * 11 + 16 * KIB

@@ -139,8 +139,6 @@ def test_an_answer_that_was_lost_is_no_other_result() -> None:
 
 
 def test_in_sync_sets_of_a_deactivated_zone_hold() -> None:
-    """The sets stay, so that a server that comes back while the zone is at rest, with more than was
-    acknowledged, owns nothing afterwards."""
     servers = Servers("ab")
     before = servers.results().outcomes
     assert before[ZoneId(1)][0].in_sync

@@ -12,7 +12,7 @@ from pydantic import Field
 from app.alerts.shown_alerts import alert_body, is_seen, seen_alerts, silence_body
 from app.alerts.silences import check_silenced
 from app.api.bodies import Person, Reason, RequestBody, Whole
-from app.api.problems import answered, answers
+from app.api.problems import answers
 from app.api.services import LoadedServices, Services, ServicesOf
 from app.contract.health import (
     AlertBody,
@@ -26,6 +26,7 @@ from app.contract.health import (
 from app.core.alerts import FOR_S_MAX, AlertState, Labels, Silence, silence_of
 from app.process.logs import utc_now_ms
 from app.requests.context import current_actor, current_caller
+from app.requests.errors import answered
 from catalog.core.audit import Action
 from catalog.core.errors import ErrorKind, RefusedError, StoreError
 from catalog.core.names import NAME_CHARS_MAX

@@ -13,7 +13,7 @@ from fastapi.responses import JSONResponse, Response
 from pydantic import Field
 
 from app.api.bodies import Person, Reason, RequestBody, Whole
-from app.api.problems import answered, answers
+from app.api.problems import answers
 from app.api.services import LoadedServices, ServicesOf
 from app.contract.columns import Facts, body_of
 from app.contract.maintenance import (
@@ -39,12 +39,11 @@ from app.core.log_levels import (
 )
 from app.process.logs import utc_now_ms
 from app.requests.context import current_actor
+from app.requests.errors import answered
 from app.views.node_stop import can_stop
 from app.views.processes import strays, upgrade_body
 from catalog.core.audit import Action
-from catalog.core.errors import ErrorKind, StoreError
 from rebalance.controllers.store_guard import ShownState, StoreState
-from rebalance.ports.metastore import MetastoreError
 
 metastore = APIRouter(prefix="/api/v1/metastore", tags=["metastore"])
 upgrade = APIRouter(prefix="/api/v1/upgrade", tags=["upgrade"])
@@ -66,17 +65,13 @@ async def metastore_state(services: ServicesOf) -> Response:
     return JSONResponse(_stores_shown(state))
 
 
-@metastore.post("/adopt", **answers(AdoptionBody, 400, 409, 415, 503))
+@metastore.post("/adopt", **answers(AdoptionBody, 400, 409, 415, 503, 504))
 async def adopt_metastore(body: AdoptionRequest, services: LoadedServices) -> Response:
     """Accept the current state of catalog and etcd in a new epoch: every zone is published again, and zones
     that only etcd knows are dropped with their data."""
     services.audit.require_reason()
     shown = ShownState(body.epoch, body.kind, body.reason if body.kind else "")
-    try:
-        done = await services.stores.adopt(shown)
-    except MetastoreError as error:
-        message = f"etcd does not answer: {error}; adopt again when it does"
-        raise StoreError(ErrorKind.METASTORE_UNAVAILABLE, message) from error
+    done = await answered(services.stores.adopt(shown))
     if done is not None:
         answer = AdoptionBody(
             adopted=True,

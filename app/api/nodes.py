@@ -11,12 +11,13 @@ from fastapi.responses import JSONResponse, Response
 from pydantic import Field
 
 from app.api.bodies import Person, Reason, RequestBody
-from app.api.problems import answered, answers
+from app.api.problems import answers
 from app.api.services import LoadedServices, Services
 from app.contract.columns import without_sums
 from app.contract.nodes import CanStop, DrainResult, NodeBody, NodeRemoval, Nodes
 from app.process.logs import utc_now_ms
 from app.requests.context import current_actor, seen_zones
+from app.requests.errors import answered
 from app.views.holdings import counting_zones, records_of
 from app.views.node_stop import can_stop
 from catalog.core.audit import Action

@@ -9,7 +9,7 @@ from fastapi import APIRouter, Path, Query
 from fastapi.responses import JSONResponse, Response
 
 from app.api.bodies import ActionRequest, FinaliseRequest, OperationPause, PartitionsCancel
-from app.api.problems import answered, answers
+from app.api.problems import answers
 from app.api.services import SEEN_S, LoadedServices, Services, ServicesOf
 from app.api.statements import WAIT_S_MAX
 from app.contract.operations import (
@@ -25,6 +25,7 @@ from app.contract.operations import (
 )
 from app.process.logs import utc_now_ms
 from app.requests.context import current_actor
+from app.requests.errors import answered
 from app.sql.statements.paging import page_offset, page_token
 from app.views.keyspace_views import KeyspaceViews
 from app.views.operation_views import OperationFilter, OperationViews

@@ -1,11 +1,9 @@
-"""Errors at the HTTP edge: all leave as problem+json, documented and without a stack trace, those of a
-metastore that does not answer included (``answered``)."""
+"""Errors at the HTTP edge: all leave as problem+json, documented and without a stack trace."""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable
 from http import HTTPStatus
-from typing import Any, TypeVar
+from typing import Any
 
 import structlog
 from fastapi import FastAPI, Request
@@ -18,8 +16,7 @@ from starlette.routing import Match
 
 from app.metrics.request_meter import METHODS
 from app.requests.errors import MEDIA_TYPE, problem
-from catalog.core.errors import ErrorKind, StatementError, StoreError
-from rebalance.ports.metastore import ContendedError, MetastoreError, MetastoreUnavailableError
+from catalog.core.errors import ErrorKind, StatementError
 from rebalance.ports.metric_rows import Metric
 
 log = structlog.get_logger(__name__)
@@ -120,19 +117,3 @@ def install(app: FastAPI) -> None:
         return problem_response(
             StatementError(ErrorKind.INTERNAL_ERROR, f"{type(error).__name__}: see the log")
         )
-
-
-T = TypeVar("T")
-
-
-async def answered(call: Awaitable[T]) -> T:
-    """Await a call of the metastore. Raises StoreError (OUTCOME_UNKNOWN, METASTORE_UNAVAILABLE)."""
-    try:
-        return await call
-    except MetastoreUnavailableError as error:
-        kind = ErrorKind.OUTCOME_UNKNOWN if error.outcome_unknown else ErrorKind.METASTORE_UNAVAILABLE
-        raise StoreError(kind, f"etcd does not answer: {error}") from error
-    except ContendedError as error:
-        raise StoreError(ErrorKind.METASTORE_UNAVAILABLE, f"{error}; try again") from error
-    except MetastoreError as error:
-        raise StoreError(ErrorKind.METASTORE_UNAVAILABLE, f"etcd does not answer: {error}") from error

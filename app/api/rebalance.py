@@ -13,10 +13,11 @@ from fastapi.responses import JSONResponse, Response
 from pydantic import AfterValidator, BaseModel, Field, create_model
 
 from app.api.bodies import DAYS_MAX, Person, Reason, RequestBody, whole_between
-from app.api.problems import answered, documented
+from app.api.problems import documented
 from app.api.services import Services, ServicesOf
 from app.process.logs import utc_now_ms
 from app.requests.context import current_actor, seen_zones
+from app.requests.errors import answered
 from app.views.waits import nodes_behind
 from catalog.core.audit import Action
 from catalog.core.errors import ErrorKind, RefusedError

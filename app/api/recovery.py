@@ -10,10 +10,11 @@ from pydantic import Field
 
 from app.api.addresses import ZoneName
 from app.api.bodies import PartitionNumber, RequestBody, Whole
-from app.api.problems import answered, answers
+from app.api.problems import answers
 from app.api.services import LoadedServices, Services, ServicesOf
 from app.contract.recovery import LossResets, PartitionStates, Resets, Restarts
 from app.requests.context import current_origin
+from app.requests.errors import answered
 from app.views.mirror_freshness import as_of
 from app.views.recovery_views import loss_reset_body, partition_states, reset_body, restart_body
 from catalog.core.audit import Action

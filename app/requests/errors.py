@@ -1,13 +1,18 @@
-"""Errors as problem documents (RFC 9457), for every way out of the service that speaks HTTP."""
+"""Errors as problem documents (RFC 9457), for every way out of the service that speaks HTTP; and those of a
+metastore as errors of the service (``answered``)."""
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Awaitable
+from typing import Any, TypeVar
 
 from app.requests.context import current_request_id
-from catalog.core.errors import ErrorKind, StatementError
+from catalog.core.errors import ErrorKind, StatementError, StoreError
+from rebalance.ports.metastore import ContendedError, MetastoreError, MetastoreUnavailableError
 
 MEDIA_TYPE = "application/problem+json"
+
+T = TypeVar("T")
 
 
 def problem(error: BaseException) -> dict[str, Any]:
@@ -35,3 +40,16 @@ def problem(error: BaseException) -> dict[str, Any]:
         "action": kind.value.action,
         "request_id": current_request_id() or None,
     }
+
+
+async def answered(call: Awaitable[T]) -> T:
+    """Await a call of the metastore. Raises StoreError (OUTCOME_UNKNOWN, METASTORE_UNAVAILABLE)."""
+    try:
+        return await call
+    except MetastoreUnavailableError as error:
+        kind = ErrorKind.OUTCOME_UNKNOWN if error.outcome_unknown else ErrorKind.METASTORE_UNAVAILABLE
+        raise StoreError(kind, f"etcd does not answer: {error}") from error
+    except ContendedError as error:
+        raise StoreError(ErrorKind.METASTORE_UNAVAILABLE, f"{error}; try again") from error
+    except MetastoreError as error:
+        raise StoreError(ErrorKind.METASTORE_UNAVAILABLE, f"etcd does not answer: {error}") from error

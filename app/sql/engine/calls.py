@@ -5,10 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from app.requests.context import current_origin
+from app.requests.errors import answered
 from app.security.statement_policy import called_zone
 from app.sql.statements.results import BIGINT, BOOLEAN, INTEGER, VARCHAR, ResultSet
 from app.sql.views.show import result
-from catalog.core.errors import ErrorKind, RefusedError, StoreError
+from catalog.core.errors import ErrorKind, RefusedError
 from catalog.core.messages import Position
 from catalog.core.snapshot import CatalogSnapshot
 from catalog.core.zone import Zone
@@ -17,7 +18,6 @@ from rebalance.controllers.planned_resets import PartitionReset
 from rebalance.controllers.recovery import PartitionRecovery
 from rebalance.controllers.store_requests import RestRequest, StoreRequests
 from rebalance.core.recovery.recovery_plan import ResetTerms
-from rebalance.ports.metastore import MetastoreError
 
 RESET_COLUMNS = {
     "PARTITION_ID": INTEGER,
@@ -55,13 +55,10 @@ class Procedures:
         try:
             if call.procedure.is_of_groups:
                 self.stores.refuse_store(zone, "system.reset_lost_partitions, where partitions are lost")
-                return await _run_of_groups(call, zone, self.recovery)
-            return await _run_of_stores(call, zone, self.stores)
+                return await answered(_run_of_groups(call, zone, self.recovery))
+            return await answered(_run_of_stores(call, zone, self.stores))
         except RefusedError as refused:
             raise RefusedError(refused.kind, refused.message, _place(call, zone, refused.kind)) from refused
-        except MetastoreError as error:
-            message = f"etcd does not answer: {error}; look at the partitions before you call again"
-            raise StoreError(ErrorKind.METASTORE_UNAVAILABLE, message) from error
 
 
 async def _run_of_groups(call: Call, zone: Zone, recovery: PartitionRecovery) -> ResultSet:

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 
 import structlog
@@ -124,6 +124,22 @@ class Background:
             exc_info=error,
         )
         return delay_s
+
+
+@contextmanager
+def cancellation_kept() -> Iterator[None]:
+    """Cancel the task where a call inside has swallowed that: one of grpc.aio that fails in the moment of a
+    cancellation raises its own error, or returns, and the task would go on for ever."""
+    task = asyncio.current_task()
+    before = 0 if task is None else task.cancelling()
+    try:
+        yield
+    except Exception:
+        if task is not None and task.cancelling() > before:
+            raise asyncio.CancelledError from None
+        raise
+    if task is not None and task.cancelling() > before:
+        raise asyncio.CancelledError
 
 
 @asynccontextmanager

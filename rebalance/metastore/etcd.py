@@ -23,6 +23,7 @@ from aetcd import rpc
 
 from rebalance.core.backoff import Backoff
 from rebalance.core.keyspace.txn import OPERATIONS_MAX, KeyValue, Txn, TxnResult, operation_count
+from rebalance.hosting.background import cancellation_kept
 from rebalance.hosting.tls import TlsFiles
 from rebalance.hosting.tls_channel import TlsChannel
 from rebalance.metastore import etcd_messages
@@ -153,7 +154,8 @@ class EtcdMetastore:
         endpoint, channel = self._connection()
         with self._measured("txn") as ended:
             try:
-                reply = await rpc.KVStub(channel).Txn(request, timeout=self._timeout_s)
+                with cancellation_kept():
+                    reply = await rpc.KVStub(channel).Txn(request, timeout=self._timeout_s)
             except rpc.AioRpcError as error:
                 raise self._failed(error, endpoint, outcome_unknown=True) from error
             ended.outcome = "ok" if reply.succeeded else "conflict"
@@ -168,13 +170,14 @@ class EtcdMetastore:
                     snapshot = await self.range(prefix)
                     revision = snapshot.revision
                     yield WatchReset(snapshot)
-                async for batch in self._watch_from(prefix, revision + 1):
-                    reconnect = reconnect.fresh()
-                    if batch is None:
-                        revision = 0  # compacted: the gap can only be closed by a new snapshot
-                        break
-                    revision = batch.revision
-                    yield batch
+                with cancellation_kept():
+                    async for batch in self._watch_from(prefix, revision + 1):
+                        reconnect = reconnect.fresh()
+                        if batch is None:
+                            revision = 0  # compacted: the gap can only be closed by a new snapshot
+                            break
+                        revision = batch.revision
+                        yield batch
             except (MetastoreError, rpc.AioRpcError) as error:
                 log.info("watch interrupted", prefix=prefix, revision=revision, error=_describe(error))
                 reconnect = reconnect.failed()
@@ -205,7 +208,8 @@ class EtcdMetastore:
         request = rpc.LeaseRevokeRequest(ID=lease)
         endpoint, channel = self._connection()
         try:
-            await rpc.LeaseStub(channel).LeaseRevoke(request, timeout=self._timeout_s)
+            with cancellation_kept():
+                await rpc.LeaseStub(channel).LeaseRevoke(request, timeout=self._timeout_s)
         except rpc.AioRpcError as error:
             if error.code() != rpc.StatusCode.NOT_FOUND:
                 raise self._failed(error, endpoint) from error
@@ -228,7 +232,8 @@ class EtcdMetastore:
     async def _status_of(self, endpoint: str) -> MemberHealth:
         request = rpc.StatusRequest()
         try:
-            reply = await rpc.MaintenanceStub(self._channel(endpoint)).Status(request, timeout=STATUS_S)
+            with cancellation_kept():
+                reply = await rpc.MaintenanceStub(self._channel(endpoint)).Status(request, timeout=STATUS_S)
         except rpc.AioRpcError:
             return MemberHealth(endpoint, is_up=False)
         alarms = tuple(word for word in ALARMS if any(word in error for error in reply.errors))
@@ -283,7 +288,8 @@ class EtcdMetastore:
             remaining = deadline - asyncio.get_running_loop().time()
             endpoint, channel = self._connection()
             try:
-                return await call(channel, max(remaining / shares, 0.05))
+                with cancellation_kept():
+                    return await call(channel, max(remaining / shares, 0.05))
             except rpc.AioRpcError as error:
                 failure = self._failed(error, endpoint)
                 out_of_time = asyncio.get_running_loop().time() + RECONNECT_DELAY_S >= deadline

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 
 import pytest
 from structlog.testing import capture_logs
 
 from rebalance.core.keyspace.records import Trouble
-from rebalance.hosting.background import RESTART, STEADY_S, Background
+from rebalance.hosting.background import RESTART, STEADY_S, Background, cancellation_kept
 from simulator.control.virtual_time import run_virtually
+
+LIMIT_S = 10.0
 
 
 class GivenUpError(Exception):
@@ -151,3 +154,26 @@ def test_what_waits_for_somebody_is_told_until_it_goes_on() -> None:
         assert background.troubles() == ()
 
     run_virtually(main())
+
+
+@pytest.mark.parametrize("error", [None, ConnectionError("lost")], ids=["it returns", "it fails"])
+async def test_a_cancellation_that_a_call_swallows_ends_the_task(error: Exception | None) -> None:
+    begun = asyncio.Event()
+
+    async def call() -> None:
+        begun.set()
+        with suppress(asyncio.CancelledError):
+            await asyncio.sleep(LIMIT_S)
+        if error is not None:
+            raise error
+
+    async def work() -> None:
+        while True:
+            with suppress(ConnectionError), cancellation_kept():
+                await asyncio.create_task(call())
+
+    task = asyncio.create_task(work())
+    await begun.wait()
+    task.cancel()
+    await asyncio.wait({task}, timeout=LIMIT_S / 2)
+    assert task.cancelled()

@@ -16,6 +16,7 @@ from typing import Any
 
 from aetcd import rpc
 
+from rebalance.hosting.background import cancellation_kept
 from rebalance.hosting.tls import TlsFiles
 from rebalance.hosting.tls_channel import TlsChannel
 from rebalance.ports.groups import MemberUnavailableError
@@ -322,7 +323,8 @@ async def answer(call: Awaitable[Any]) -> Any:
     """The call's reply. Raises CallFailedError, also when somebody else closes the channel meanwhile: gRPC
     tells that as a cancellation, which would end a task that nobody has cancelled."""
     try:
-        return await call
+        with cancellation_kept():
+            return await call
     except asyncio.CancelledError as error:
         task = asyncio.current_task()
         if task is None or task.cancelling():

@@ -39,6 +39,7 @@ from rebalance.groups.files.etcd_files import read_store_file
 from rebalance.groups.files.etcd_tuning import bound_log, last_log_line
 from rebalance.groups.files.reservations import Reservation, Reservations
 from rebalance.hosting import child
+from rebalance.hosting.background import cancellation_kept
 from rebalance.hosting.child import ETCD
 from rebalance.hosting.tls import TlsFiles
 
@@ -98,7 +99,7 @@ class MirrorSource:
         call = rpc.MaintenanceStub(self._channel).Snapshot(rpc.SnapshotRequest())
         loop, written = asyncio.get_running_loop(), 0
         try:
-            with _created(path) as stream:
+            with cancellation_kept(), _created(path) as stream:
                 async with asyncio.timeout(CHUNK_TIMEOUT_S) as limit:
                     async for chunk in call:
                         await asyncio.to_thread(stream.write, chunk.blob)
@@ -165,7 +166,8 @@ class RevisionFeed:
 
     async def _read(self) -> None:
         try:
-            await self._watch()
+            with cancellation_kept():
+                await self._watch()
             ended: Exception = SourceLostError(f"{self._client_url}: the watch ended")
         except rpc.AioRpcError as error:
             failed = classify(error)
